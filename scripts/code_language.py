@@ -26,6 +26,8 @@ QUESTION = re.compile(
 )
 # Variables that say that somebody spoke instead of what they hold.
 VAGUE_NAMES = {"told", "asked", "said", "given", "meant"}
+# Participles and pronouns where a noun of the field fits.
+NO_NOUNS = {"found", "one", "each", "known", "held", "taken", "made"}
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -61,13 +63,21 @@ def questions_in_docstrings(modules: list[Module]) -> tuple[float, list[str]]:
 
 
 def vague_names(modules: list[Module]) -> tuple[float, list[str]]:
+    return _variables(modules, VAGUE_NAMES)
+
+
+def names_without_a_noun(modules: list[Module]) -> tuple[float, list[str]]:
+    return _variables(modules, NO_NOUNS)
+
+
+def _variables(modules: list[Module], names: set[str]) -> tuple[float, list[str]]:
     places = []
     for module in modules:
         for node in ast.walk(module.tree):
             name = node.arg if isinstance(node, ast.arg) else ""
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 name = node.id
-            if name in VAGUE_NAMES:
+            if name in names:
                 places.append(module.at(node, name))
     return len(places), places
 
@@ -194,13 +204,14 @@ def _components(graph: dict[str, set[str]]) -> list[set[str]]:
 FIGURES: tuple[tuple[str, Measure, float], ...] = (
     ("docstrings that begin with a question word, %", questions_in_docstrings, 3),
     ("variables named told, asked, said, given, meant", vague_names, 0),
+    ("variables named found, one, each, known, held, taken, made", names_without_a_noun, 250),
     ("classes that share their name, %", shared_class_names, 5),
     ("file names used twice", shared_file_names, 12),
     ("modules in the largest folder", largest_folder, 25),
-    ("uses of another object's private members", foreign_private_members, 12),
+    ("uses of another object's private members", foreign_private_members, 8),
     ("depth of inheritance", deepest_inheritance, 4),
     ("NotImplementedError", abstract_methods, 7),
-    ("imports of the package inside functions", imports_in_functions, 50),
+    ("imports of the package inside functions", imports_in_functions, 49),
     ("modules in the largest import cycle", largest_import_cycle, 5),
 )
 

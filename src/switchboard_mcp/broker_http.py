@@ -1,6 +1,6 @@
 """The HTTP side of a broker: the dashboard of its sessions, on a loopback port, from when it is first asked for.
 
-It serves no MCP, and no file tells its address: a user who may use the broker's socket asks the broker for a link.
+It serves no MCP, and no file contains its address: a user who may use the broker's socket asks the broker for a link.
 Loaded on demand, since it needs the packages of the extra `http`.
 """
 

@@ -50,7 +50,7 @@ def shell_word(text: str) -> str:
 
 
 class FailureKind(Struct, frozen=True):
-    """Properties of all failures with one code. `hint` tells the reader what to do."""
+    """Properties of all failures with one code. `hint` says what to do."""
 
     retryable: bool
     hint: str

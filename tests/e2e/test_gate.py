@@ -127,7 +127,7 @@ def test_a_host_that_cannot_ask_waits_for_an_answer_from_a_shell(files: Path) ->
             check=False,
         )
         assert piped.returncode == 1
-        assert "only taken from a terminal" in piped.stderr
+        assert "only be answered from a terminal" in piped.stderr
         assert at_terminal(files, "approvals", "allow", question["id"]).returncode == 0
         assert host.answer(id)["result"]["content"][0]["text"] == 'write {"path": "a"}'
     assert asked(files) == []

@@ -146,7 +146,7 @@ def test_mistakes_are_told_with_what_to_do(shell: Shell, tmp_path: Path) -> None
     assert "'noon'" in shell.refused("send", "coder", "x", "--priority", "noon", "--as", "lead", code=2)
     assert "`ackBy`" in shell.refused("send", "coder", "x", "--ack-by", "noon", "--as", "lead")
     typo = shell.run("send", "coder", "x", "--as", "laed")
-    assert "'laed' is no agent here" in typo.stderr
+    assert "'laed' is not an agent here" in typo.stderr
     assert "mail agents add laed" in typo.stderr
 
 

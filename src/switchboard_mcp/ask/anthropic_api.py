@@ -207,7 +207,7 @@ class AnthropicConversation:
 
 def api_names(names: Iterable[str]) -> dict[str, str]:
     """Return a valid, unique API name for each subtool; its own name if possible."""
-    taken: set[str] = {control["name"] for control in CONTROLS}
+    reserved: set[str] = {control["name"] for control in CONTROLS}
     written: dict[str, str] = {}
     for name in names:
         plain = "".join(
@@ -215,11 +215,11 @@ def api_names(names: Iterable[str]) -> dict[str, str]:
         )
         plain = plain[:NAME_CHARS] or "_"
         count = 1
-        while plain in taken:
+        while plain in reserved:
             count += 1
             ending = f"_{count}"
             plain = plain[: NAME_CHARS - len(ending)] + ending
-        taken.add(plain)
+        reserved.add(plain)
         written[name] = plain
     return written
 

@@ -52,7 +52,7 @@ class AskRecord(Struct):
         return AskUsage(
             outcome=outcome,
             model=self.model,
-            subtools=list(dict.fromkeys(taken.subtool for taken in self.steps if taken.ran)),
+            subtools=list(dict.fromkeys(step.subtool for step in self.steps if step.ran)),
             turns=self.turns,
             input_tokens=self.usage.read,
             output_tokens=self.usage.written,
@@ -71,7 +71,7 @@ class AskRecord(Struct):
 
     def failure_result(self, problem: Failure) -> bytes:
         """Return the failure as a tool result that lists the plan and which steps have run."""
-        lines = [f"{number}. {_line(taken)}" for number, taken in enumerate(self.steps, 1)]
+        lines = [f"{number}. {_line(step)}" for number, step in enumerate(self.steps, 1)]
         plan = f"\nThe plan:\n{NEWLINE.join(lines)}" if lines else ""
         reported = msgspec.structs.replace(problem, message=problem.message + plan)
         return self.add_to(tool_result(reported))
@@ -92,9 +92,9 @@ def outcome_of(result: bytes) -> str:
     return code if isinstance(code, str) and code in KINDS else "child_failed"
 
 
-def _line(taken: ExecutedStep) -> str:
-    state = "failed" if taken.is_error else "done" if taken.ran else "not run"
-    return f"{taken.subtool} {msgspec.json.encode(taken.args).decode()} ({state})"
+def _line(step: ExecutedStep) -> str:
+    state = "failed" if step.is_error else "done" if step.ran else "not run"
+    return f"{step.subtool} {msgspec.json.encode(step.args).decode()} ({state})"
 
 
 def join_results(results: Sequence[bytes], message: str) -> bytes:

@@ -126,14 +126,14 @@ class _SchemaWalk:
             if isinstance(name, str) and name not in value:
                 yield SchemaMistake(_under(path, name), "is missing")
         properties = schema.get("properties")
-        known = properties if isinstance(properties, dict) else {}
+        members = properties if isinstance(properties, dict) else {}
         for name, item in value.items():
-            if name in known:
-                yield from self.mistakes(known[name], item, _under(path, name), depth + 1)
+            if name in members:
+                yield from self.mistakes(members[name], item, _under(path, name), depth + 1)
             elif "additionalProperties" in schema and not schema.get("patternProperties"):
                 others = schema["additionalProperties"]
                 if others is False:
-                    there = f"; known: {', '.join(islice(known, MAX_SHOWN_NAMES))}" if known else ""
+                    there = f"; known: {', '.join(islice(members, MAX_SHOWN_NAMES))}" if members else ""
                     yield SchemaMistake(_under(path, name), f"is unknown{there}")
                 else:
                     yield from self.mistakes(others, item, _under(path, name), depth + 1)

@@ -79,7 +79,7 @@ def read_lines(folder: str, position: LogPosition, limit: int) -> Iterator[LogLi
 
 
 def _read(folder: str, position: LogPosition) -> bytes:
-    """Return whole lines at the position; a block without a line end is no log, so it is returned as it is."""
+    """Return whole lines at the position; a block without a line end is not a log, and is returned unchanged."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(os.path.join(folder, segment_name(position.file)), flags)

@@ -174,14 +174,14 @@ class EventPublisher:
 
     def _mail_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
         """Yield new receipts of local agents: one when a message is accepted, one when it is finished."""
-        known, now = set(cursor.recent), time.time()
+        recent, now = set(cursor.recent), time.time()
         # The clock may have been set back: receipts of the future are known by name until it is there again.
         cursor.published_until = min(cursor.published_until, now)
         fresh = self._new_receipts(tx, cursor.published_until - OVERLAP_S)
-        del fresh[MAX_RECEIPTS + len(known) :]
+        del fresh[MAX_RECEIPTS + len(recent) :]
         for changed, agent, name in fresh:
             cursor.published_until = max(cursor.published_until, min(changed, now))
-            parsed = parse_receipt_name(name) if name not in known else None
+            parsed = parse_receipt_name(name) if name not in recent else None
             receipt = receipts.read(tx, agent, *parsed) if parsed is not None else None
             if receipt is None:
                 continue
@@ -207,9 +207,9 @@ class EventPublisher:
             folder = tx.folder("outbox", agent)
             if os.fstat(folder).st_mtime < since:
                 continue
-            known = self._receipt_times.get(agent, {})
+            known_times = self._receipt_times.get(agent, {})
             times = self._receipt_times[agent] = {
-                name: known.get(name) or file_operations.mtime(folder, name) or 0.0
+                name: known_times.get(name) or file_operations.mtime(folder, name) or 0.0
                 for name, _ in file_operations.entries(folder)
             }
             fresh += [

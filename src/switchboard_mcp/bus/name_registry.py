@@ -122,9 +122,9 @@ class NameRegistry:
     def _learn_remote(self, agents: LocalAgents, names: Mapping[str, NameOwner]) -> None:
         """Find out which agents are remote, and which names are in use here too."""
         # Remote agents that Redis has lost stay remote: their mail must not be delivered locally.
-        known = {name: owner.node for name, owner in names.items() if owner.node and is_agent_name(name)}
-        remote = {name: presence.node for name, presence in agents.remote.items() if name not in known}
-        remote |= {name: node for name, node in known.items() if node != self._node.id}
+        nodes = {name: owner.node for name, owner in names.items() if owner.node and is_agent_name(name)}
+        remote = {name: presence.node for name, presence in agents.remote.items() if name not in nodes}
+        remote |= {name: node for name, node in nodes.items() if node != self._node.id}
         in_use = {
             name for name in remote if name in agents.local and self._presence.status(name)[0] != "offline"
         }
@@ -159,7 +159,7 @@ class NameRegistry:
         changed = False
         for name in sorted(self.owned):
             here, seen = self._presence.status(name)
-            # When somebody was last active is changed to the minute: it is no news by itself.
+            # The time of the last activity changes every minute, which is no reason to publish an entry.
             value = msgspec.json.encode(
                 RemotePresence(node=self._node.id, here=here, seen=float(int(seen) // 60 * 60))
             )

@@ -62,7 +62,7 @@ class LinkBatch(Struct):
     """Messages up to this number may be stored already."""
     incoming: list[ReceivedMessage] = []
     skipped: list[str] = []
-    """Ids of entries that are known, or come after a gap."""
+    """Ids of entries that are known, or follow a gap."""
     has_gap: bool = False
 
 
@@ -184,47 +184,50 @@ class BusReceiver:
 
     async def _save_mark(self, node: str, mark: SequenceMark) -> None:
         """Save a link's progress; now and then durably, so that a power failure takes back a limited part."""
-        known = self._durable_marks.get(node, SequenceMark())
-        durable = known.epoch != mark.epoch or mark.last - known.last >= MAX_BATCH
+        saved = self._durable_marks.get(node, SequenceMark())
+        durable = saved.epoch != mark.epoch or mark.last - saved.last >= MAX_BATCH
         await self._store.run(lambda tx: nodes.save(tx, nodes.received_file(node), mark, durable=durable))
         if durable:
             self._durable_marks[node] = mark
 
     async def _store_messages(self, incoming: Sequence[ReceivedMessage], maybe_stored_upto: int) -> None:
-        for each in incoming:
+        for received in incoming:
             try:
-                each.message = remote_inbox.read(each.entry.fields.get("message", b""))
+                received.message = remote_inbox.read(received.entry.fields.get("message", b""))
             except SwitchboardError as problem:
-                each.problem = problem
-        readable = [each for each in incoming if each.message is not None]
+                received.problem = problem
+        readable = [received for received in incoming if received.message is not None]
         new: list[ReceivedMessage] = []
-        for each in readable:
-            entry = each.entry
-            each.maybe_stored = entry.number("seq") <= maybe_stored_upto or bool(entry.number("again"))
-            if self._attempts.get(each.entry.id, 0) >= MAX_ATTEMPTS or each.entry.deliveries > MAX_DELIVERIES:
+        for received in readable:
+            entry = received.entry
+            received.maybe_stored = entry.number("seq") <= maybe_stored_upto or bool(entry.number("again"))
+            if (
+                self._attempts.get(received.entry.id, 0) >= MAX_ATTEMPTS
+                or received.entry.deliveries > MAX_DELIVERIES
+            ):
                 message = "The message could not be stored after repeated attempts."
-                each.problem = refused("mail_message_invalid", message)
+                received.problem = refused("mail_message_invalid", message)
             else:
-                new.append(each)
+                new.append(received)
         if not new:
             return
         trouble = await self._commit(new)
         if trouble is None or is_temporary(trouble):
             return
         # One of them fails the whole commit: store them one at a time, so those before it get through.
-        for each in new:
-            each.problem = None
-            if await self._commit([each]) is not None:
+        for received in new:
+            received.problem = None
+            if await self._commit([received]) is not None:
                 return
 
     async def _commit(self, messages: Sequence[ReceivedMessage]) -> Exception | None:
         """Store these messages in one commit. A failure is recorded with the first message that was not stored."""
         items = [
             remote_inbox.RemoteMessage(
-                each.message, each.entry.fields.get("attachment", b""), each.maybe_stored
+                received.message, received.entry.fields.get("attachment", b""), received.maybe_stored
             )
-            for each in messages
-            if each.message is not None
+            for received in messages
+            if received.message is not None
         ]
         rules = self._store.rules
         try:
@@ -234,8 +237,8 @@ class BusReceiver:
         except Exception as problem:  # noqa: BLE001 - any failure is counted, and the message is retried
             messages[0].problem = problem
             return problem
-        for each, refusal in zip(messages, refusals, strict=True):
-            each.problem = SwitchboardError(refusal) if refusal is not None else None
+        for received, refusal in zip(messages, refusals, strict=True):
+            received.problem = SwitchboardError(refusal) if refusal is not None else None
         self.stored += sum(refusal is None for refusal in refusals)
         return None
 
@@ -247,8 +250,8 @@ class BusReceiver:
         acked: list[str],
     ) -> tuple[SequenceMark, Exception | None]:
         """Return the link's progress, up to the first message that must be retried, and that message's problem."""
-        for each in incoming:
-            problem, entry = each.problem, each.entry
+        for received in incoming:
+            problem, entry = received.problem, received.entry
             if problem is not None and not _is_permanent(problem):
                 self._attempts[entry.id] = self._attempts.get(entry.id, 0) + (
                     0 if is_temporary(problem) else 1

@@ -173,7 +173,7 @@ class BusClient:
                 raise asyncio.CancelledError from None
             raise self._translate_error(problem) from None
         if task is not None and task.cancelling() > before:
-            # The client may swallow a cancellation as a timeout of its own; pass it on to whoever cancelled.
+            # The client may swallow a cancellation as a timeout of its own; pass it on to the caller.
             raise asyncio.CancelledError
 
     def _translate_error(self, problem: Exception) -> SwitchboardError:
@@ -232,7 +232,7 @@ class BusClient:
         names = [
             name
             for name, claim in (await self.get_all("names")).items()
-            if (held := decode(claim, NameClaim)) is not None and held.node == node
+            if (owner := decode(claim, NameClaim)) is not None and owner.node == node
         ]
         if names:
             await self.release_names(node, names)
@@ -289,8 +289,8 @@ class BusClient:
         """Return True if this entry of a sender is in a node's stream and was not acknowledged yet."""
         key = self.key("in", node)
         async with self._guard():
-            found = _entries(await self._redis.xrange(key, min=id, max=id, count=1)) if id else []
-            if not found or found[0].text("from") != sender:
+            entries = _entries(await self._redis.xrange(key, min=id, max=id, count=1)) if id else []
+            if not entries or entries[0].text("from") != sender:
                 return False
             groups = await self._redis.xinfo_groups(key)
             mine = next((group for group in groups if group["name"] == GROUP.encode()), None)
@@ -308,19 +308,19 @@ class BusClient:
 
     async def claim_idle(self, node: str, consumer: str, idle_ms: int, count: int) -> list[StreamEntry]:
         """Return entries, in order, that a consumer received and has not acknowledged for `idle_ms`."""
-        found: list[StreamEntry] = []
+        claimed: list[StreamEntry] = []
         start = "0-0"
         async with self._guard():
-            while len(found) < count:
+            while len(claimed) < count:
                 reply = await self._redis.xautoclaim(
                     self.key("in", node), GROUP, consumer, idle_ms, start_id=start, count=count
                 )
-                found += _entries(reply[1])
+                claimed += _entries(reply[1])
                 start = text(reply[0])
                 if start == "0-0":
                     break
-            times = await self._delivery_counts(node, consumer, len(found))
-        return [StreamEntry(entry.id, entry.fields, times.get(entry.id, 1)) for entry in found]
+            times = await self._delivery_counts(node, consumer, len(claimed))
+        return [StreamEntry(entry.id, entry.fields, times.get(entry.id, 1)) for entry in claimed]
 
     async def reset_delivery_counts(self, node: str, consumer: str, ids: Sequence[str]) -> None:
         """Set the delivery count of these entries to zero, when a failure to store them was not their fault."""
@@ -335,7 +335,7 @@ class BusClient:
         reply = await self._redis.xpending_range(
             self.key("in", node), GROUP, min="-", max="+", count=count, consumername=consumer
         )
-        return {text(each["message_id"]): each["times_delivered"] for each in reply}
+        return {text(entry["message_id"]): entry["times_delivered"] for entry in reply}
 
     async def trim(self, node: str) -> int:
         """Drop entries from a stream that no group needs any more."""
@@ -349,7 +349,7 @@ class BusClient:
             return list(await self._claim(keys=keys, args=[node, self.key("alive", ""), *names]))
 
     async def compare_and_set(self, kind: str, name: str, value: bytes, revision: int) -> tuple[bytes, bool]:
-        """Replace a value unless it was changed since `revision`. Return the value now in force, and True if it is this
+        """Replace a value unless it was changed since `revision`. Return the current value, and True if it is this
         one.
         """
         async with self._guard():
@@ -390,7 +390,7 @@ class BusClient:
             return set()
         async with self._guard():
             reply = await self._redis.mget([self.key("alive", node) for node in nodes])
-        return {node for node, held in zip(nodes, reply, strict=True) if held is not None}
+        return {node for node, lease in zip(nodes, reply, strict=True) if lease is not None}
 
     async def wait_for_change(self, after: str, wait_ms: int) -> str:
         """Wait until a shared value has changed; return the id of the newest change."""
@@ -448,10 +448,10 @@ class BusClient:
         moved = []
         async with self._guard():
             for key, kind in types.items():
-                found = text(await self._redis.type(key))
-                if found == "none" or (found == kind and not await self._is_exhausted(key, kind)):
+                actual = text(await self._redis.type(key))
+                if actual == "none" or (actual == kind and not await self._is_exhausted(key, kind)):
                     continue
-                reason = f"is a {found}, not a {kind}" if found != kind else "takes no more entries"
+                reason = f"is a {actual}, not a {kind}" if actual != kind else "takes no more entries"
                 aside = self.key("invalid", os.urandom(6).hex(), key.removeprefix(self._prefix))
                 await self._redis.rename(key, aside)
                 self.malformed.report(key, f"it {reason}; moved to {aside}")
@@ -484,8 +484,8 @@ def _plain(value: object) -> str:
 def _error_text(problem: Exception) -> str:
     """Return the error's text without the command the client puts before it: that contains text of a message."""
     text = (str(problem) or type(problem).__name__).rstrip(".")
-    command, found, reason = text.rpartition(") of pipeline caused error: ")
-    if not found:
+    command, separator, reason = text.rpartition(") of pipeline caused error: ")
+    if not separator:
         return text
     name = command.partition("(")[2].partition(" ")[0]
     return name + ": " + reason.strip("(,)'\"").rstrip(".")

@@ -33,7 +33,7 @@ LEASE_MS = 60_000
 LEASE_RENEWAL_S = 5.0
 # How often the sizes of the shared tables are checked, and presence is published.
 SYNC_INTERVAL_S = 2.0
-# Even if no change was announced, all entries are compared: so many a second, so that an idle relay costs the same
+# Even if no change was announced, all entries are compared: this many a second, so that an idle relay costs the same
 # however many machines there are, and each of them at least once in the maximum.
 COMPARED_PER_S, MAX_COMPARE_INTERVAL_S = 20, 60.0
 # After a comparison the next one waits this many times as long as it took, however many changes are announced.
@@ -121,7 +121,7 @@ class BusRelay:
                 await self.sender.recover()
             while True:
                 try:
-                    # A task of its own: a task group leaves the count of cancellations of its task changed.
+                    # A separate task: a task group leaves the count of cancellations of its task changed.
                     await asyncio.create_task(self._connected())
                 except* Exception as problems:  # noqa: BLE001 - it is logged and retried
                     if task is not None and task.cancelling() > cancelled_before:
@@ -209,7 +209,7 @@ class BusRelay:
             message = (
                 f"Another relay serves the node {self.node.id} of {self._store.path}: was the folder copied?"
             )
-            hint = "Remove .switchboard/bus in the copy, so it becomes a node of its own."
+            hint = "Remove .switchboard/bus in the copy, so it becomes a separate node."
             raise refused("bus_busy", message, hint=hint)
 
     async def _drain(self) -> bool:

@@ -37,7 +37,7 @@ class RemoteMailboxes:
         self._node_of = node_of
 
     def on_change(self, agent: str, *, active: bool) -> None:
-        """Note that a mailbox has changed; an empty name stands for all. One that is not `active` is checked first."""
+        """Note that a mailbox has changed; an empty name means all. One that is not `active` is checked first."""
         if not agent:
             self._unchecked |= self._node_of.keys()
         elif active:

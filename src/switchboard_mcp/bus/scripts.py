@@ -74,7 +74,7 @@ return #ARGV - 1
 SHARE = """
 local held = redis.call('HGET', KEYS[1], ARGV[2])
 local valid, decoded = pcall(cjson.decode, held or '')
--- A value that is none of ours counts as revision 0, so a valid one replaces it.
+-- A value of another program counts as revision 0, so a valid one replaces it.
 local revision = valid and type(decoded) == 'table' and tonumber(decoded.revision) or 0
 if revision < 1 or revision ~= math.floor(revision) or revision >= 2^53 then revision = 0 end
 if type(decoded) == 'table' and type(decoded.value) ~= 'table' and decoded.value ~= cjson.null then revision = 0 end

@@ -80,17 +80,17 @@ class PeerLink:
         return len(self.window) >= WINDOW or self._bytes_in_transit() >= WINDOW_BYTES
 
     def _bytes_in_transit(self) -> int:
-        return sum(each.size for each in self.window)
+        return sum(message.size for message in self.window)
 
     def unsent(self) -> list[MessageInTransit]:
         """Return the messages to send, or send again, limited to one batch."""
         if not self.window or self.window[-1].sequence <= self.sent:
             return []
-        return [each for each in self.window if each.sequence > self.sent][:BATCH]
+        return [message for message in self.window if message.sequence > self.sent][:BATCH]
 
     def upto(self, sequence: int) -> list[MessageInTransit]:
         """Return the messages up to this number."""
-        return list(takewhile(lambda each: each.sequence <= sequence, self.window))
+        return list(takewhile(lambda message: message.sequence <= sequence, self.window))
 
     def confirm(self, upto: int) -> None:
         """Remove the messages up to this number: they have arrived."""
@@ -101,16 +101,16 @@ class PeerLink:
 
     def find(self, sequence: int) -> MessageInTransit | None:
         """Return the message with this number, if it is in transit."""
-        return next((each for each in self.window if each.sequence == sequence), None)
+        return next((message for message in self.window if message.sequence == sequence), None)
 
     def remove(self, sequence: int) -> None:
         """Remove a message that will not be stored by the receiver."""
-        found = self.find(sequence)
-        if found is not None:
-            self.window.remove(found)
+        message = self.find(sequence)
+        if message is not None:
+            self.window.remove(message)
 
     def is_stalled(self, now: float) -> bool:
-        """Return True if no confirmation has come for long, and that was not checked yet."""
+        """Return True if confirmations have been missing for long, and that was not checked yet."""
         waiting = bool(self.window) and self.sent > 0
         return waiting and now - max(self.progressed_at, self.checked_at) >= self.resend_after_s
 
@@ -157,7 +157,7 @@ class BusSender:
             link.in_doubt = True
 
     def on_change(self, agent: str) -> None:
-        """Note that the mailbox here of a remote agent has changed; an empty name stands for all."""
+        """Note that the mailbox here of a remote agent has changed; an empty name means all."""
         self.mailboxes.on_change(agent, active=self.mailboxes.node_of(agent) in self.links)
 
     async def pump(self, node_of: Mapping[str, str]) -> bool:
@@ -208,10 +208,10 @@ class BusSender:
             messages = await self._store.run(lambda tx: remote_outbox.reship(tx, unsent, BATCH_BYTES))
             upto = messages[-1].shipped.sequence if messages else unsent[-1].sequence
             # A file removed from disk cannot be sent; left in the window it would block the messages after it.
-            found = {message.shipped.sequence for message in messages}
-            for each in unsent:
-                if each.sequence <= upto and each.sequence not in found:
-                    link.remove(each.sequence)
+            sequences = {message.shipped.sequence for message in messages}
+            for queued in unsent:
+                if queued.sequence <= upto and queued.sequence not in sequences:
+                    link.remove(queued.sequence)
         elif agents and not link.is_full:
             messages = await self._take(link, agents)
             upto = link.next - 1
@@ -238,9 +238,9 @@ class BusSender:
         """Number and move a batch of messages, as part of a group commit."""
 
         def work(tx: Transaction) -> Job[list[ShippedMessage]]:
-            taken = link.shipment.ship(tx, agents, link.next, BATCH, BATCH_BYTES)
+            shipped = link.shipment.ship(tx, agents, link.next, BATCH, BATCH_BYTES)
             yield None
-            return taken
+            return shipped
 
         # Changes that are reported meanwhile must not be forgotten.
         self.mailboxes.messages.difference_update(agents)
@@ -310,7 +310,7 @@ class BusSender:
     async def on_reply(self, entry: StreamEntry) -> None:
         """Process a receiver's reply to messages or receipts we sent.
 
-        The disk first, then the window: if the disk fails, or we are cancelled, the reply comes again and finds all.
+        The disk first, then the window: if the disk fails, or we are cancelled, the repeated reply finds everything.
         """
         kind, link = entry.text("kind"), self.links.get(entry.text("from"))
         if kind == "filed" and is_agent_name(entry.text("agent")):

@@ -27,7 +27,7 @@ def check_sequence(
 
     `base` is the lowest number that the sender still keeps. Lower ones were confirmed, perhaps by this machine before
     it
-    lost its state, and will not come again.
+    lost its state, and will not send it again.
 
     >>> check_sequence(SequenceMark("a", 4), "a", 5, 3)
     ('store', SequenceMark(epoch='a', last=4))

@@ -60,8 +60,8 @@ class SharedState:
             takes: dict[str, Value] = {}
             earlier: dict[str, MergeBase | None] = {}
             for name in sorted({*here, *there, *agreed} - skipped):
-                before, known = agreed.get(name, MergeBase()), there.get(name, MergeBase())
-                step, final = await self._exchange(part, name, before, here.get(name), known)
+                before, shared = agreed.get(name, MergeBase()), there.get(name, MergeBase())
+                step, final = await self._exchange(part, name, before, here.get(name), shared)
                 pushed = pushed or step.pushes
                 if (step.takes or step.pushes) and final.value != here.get(name):
                     takes[name] = final.value
@@ -86,22 +86,22 @@ class SharedState:
         return {name for name, entry in agents.items() if entry.revision and entry.value is None}
 
     async def _exchange(
-        self, part: str, name: str, agreed: MergeBase, here: Value, known: MergeBase
+        self, part: str, name: str, agreed: MergeBase, here: Value, shared: MergeBase
     ) -> tuple[MergeStep, MergeBase]:
         """Push or take one entry; return the last step and the entry that both sides agree on then."""
         while True:
-            step = compare(agreed, here, known, merge=PARTS[part])
+            step = compare(agreed, here, shared, merge=PARTS[part])
             if step.conflict:
                 self._report_conflict(part, name)
             self.restored += step.restores
             # An entry that neither side has needs no record of its removal.
             if not step.pushes or (step.push is None and step.revision <= 1):
-                return step, known
-            final = await self._push(part, name, MergeBase(step.revision, step.push), held=known.revision)
-            if final == (step.revision, step.push) or final == known:
+                return step, shared
+            final = await self._push(part, name, MergeBase(step.revision, step.push), held=shared.revision)
+            if final == (step.revision, step.push) or final == shared:
                 return step, final
             # Another machine was quicker. Its entry may be older than ours, so it is compared like any other.
-            known = final
+            shared = final
 
     def _report_conflict(self, part: str, name: str) -> None:
         place = f"{part}/{name}"
@@ -120,20 +120,20 @@ class SharedState:
         there: dict[str, MergeBase] = {}
         skipped: set[str] = set()
         for name, data in (await self._client.get_all(part)).items():
-            known, value = _read(data) if _is_name(part, name) else None, here.get(name)
-            if known is None:
+            shared, value = _read(data) if _is_name(part, name) else None, here.get(name)
+            if shared is None:
                 self._client.malformed.report(f"{part}/{name}", "it is not an entry of this table")
                 if value is not None:
                     revision = agreed.get(name, MergeBase()).revision + 1
-                    known = await self._push(part, name, MergeBase(revision, value), held=0)
-            if known is not None:
-                there[name] = known
+                    shared = await self._push(part, name, MergeBase(revision, value), held=0)
+            if shared is not None:
+                there[name] = shared
             else:
                 skipped.add(name)
         return there, skipped
 
     async def _push(self, part: str, name: str, entry: MergeBase, *, held: int) -> MergeBase:
-        """Store an entry if Redis still holds this revision. Return the entry in force then."""
+        """Store an entry if Redis still holds this revision. Return the entry that Redis holds afterwards."""
         data = msgspec.json.encode({"revision": entry.revision, "value": entry.value})
         final, _ = await self._client.compare_and_set(part, name, data, held)
         return _read(final) or entry

@@ -45,10 +45,10 @@ class BuiltinInventory(MergedInventory):
     @property
     def snapshot(self) -> ServerSnapshot:
         """Everything about the server."""
-        known = self._context.catalog.get(self._spec)
-        if known is None:
+        cached = self._context.catalog.get(self._spec)
+        if cached is None:
             offered = tool_table(self._spec, self._context)
-            known = ServerSnapshot(
+            cached = ServerSnapshot(
                 server=ServerIdentity(offered.app.name, __version__),
                 protocol=versions.LATEST_LEGACY,
                 instructions=offered.app.instructions,
@@ -56,8 +56,8 @@ class BuiltinInventory(MergedInventory):
                 tools=offered.tool_definitions,
                 lists=dict(offered.resource_lists),
             )
-            self._context.catalog.store(self._spec, known)
-        return known
+            self._context.catalog.store(self._spec, cached)
+        return cached
 
 
 class BuiltinChild(PerSessionChild):

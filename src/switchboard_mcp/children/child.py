@@ -59,7 +59,7 @@ class Child:
     is set once the child accepts no more callers, `successor` if a reload has replaced it.
     """
 
-    per_session = False  # each host session has a process of its own
+    per_session = False  # each host session has its own process
     was_shared = False  # more than one session has used it, in any run
     _first_user: object = None
 
@@ -254,9 +254,9 @@ class Child:
 
     def sole_user(self) -> object:
         """Return the session that this run was started for, as long as no other has used it or waits; or None."""
-        found = {waiter.owner for waiter in self.waiters()} | {self.last_session}
-        found.discard(None)
-        return found.pop() if len(found) == 1 and not self._had_several_users else None
+        owners = {waiter.owner for waiter in self.waiters()} | {self.last_session}
+        owners.discard(None)
+        return owners.pop() if len(owners) == 1 and not self._had_several_users else None
 
     def waiters(self) -> list[ReadyWaiter]:
         """Return the callers that wait for the start."""

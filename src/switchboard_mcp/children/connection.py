@@ -277,8 +277,8 @@ class Connection:
         if isinstance(answer, Failure):  # it has exited, perhaps because of the headers
             return answer if answer.code == "child_protocol" else None
         stderr = self._transport.stderr_tail()
-        found = answer is not None and not line.future.done()
-        return self._framing_problem(stderr) if found or self._demands_headers(stderr) else None
+        is_answered = answer is not None and not line.future.done()
+        return self._framing_problem(stderr) if is_answered or self._demands_headers(stderr) else None
 
     def _demands_headers(self, stderr: list[str]) -> bool:
         """Return True if a child that has not answered yet complains about missing headers."""

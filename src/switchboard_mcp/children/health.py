@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 GOVERNED_START_LIMIT_MS = 5_000
 GOVERNED_SUCCESSES = 3
 RUNNING = frozenset({State.READY, State.IDLE, State.PROBATION, State.UNHEALTHY})
-# Failures of a start that will repeat until somebody fixes the cause.
+# Failures of a start that will repeat until the user fixes the cause.
 LASTING_FAULTS = frozenset(
     {
         "config_invalid",

@@ -130,8 +130,8 @@ class Inventory:
     @property
     def longest_start_ms(self) -> int:
         """The longest start of the child that is remembered, or 0 if none is."""
-        known = self._snapshot or self._context.catalog.get(self._spec)
-        return known.longest_start_ms if known is not None else 0
+        snapshot = self._snapshot or self._context.catalog.get(self._spec)
+        return snapshot.longest_start_ms if snapshot is not None else 0
 
     def remember_slow_start(self, longest_ms: int) -> None:
         """Remember that a start took at least this long, so that the next one gets more time."""
@@ -254,10 +254,10 @@ class Inventory:
         types = self._context.result_types
         if types is None:
             return {}
-        found = {
+        results = {
             tool.name: types.text(self._spec, tool.name) for tool in tools if tool.output_schema is UNSET
         }
-        return {name: text for name, text in found.items() if text}
+        return {name: text for name, text in results.items() if text}
 
     def known_tools(self) -> list[Tool]:
         """Return the tools of this run or an earlier one, or those of the lock."""
@@ -573,7 +573,7 @@ class Inventory:
         )
         declared = self.ui_tools()
         self.needs_result_check |= bool(declared)
-        # A tool for pages alone is no subtool: a model must not call it.
+        # A tool for pages alone is not a subtool: a model must not call it.
         self.call_prefixes = {
             name: _call_prefix(name, as_task=name in self.task_only_tools)
             for name in self.tools

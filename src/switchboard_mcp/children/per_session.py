@@ -130,18 +130,18 @@ class PerSessionChild(Child):
         await asyncio.gather(super().close(problem), *(child.close(problem) for child in children))
 
     def set_log_level(self, level: str) -> None:
-        """Set the log level of all children, and of those to come."""
+        """Set the log level of all children, and of those created later."""
         self._log_level = level
         for child in self._children.values():
             child.set_log_level(level)
 
 
 class SharedChild(Child):
-    """A child that the sessions of a broker share if their hosts can do the same.
+    """A child that the sessions of a broker share if their hosts have the same capabilities.
 
-    A server is told of the client's capabilities when it starts, and may offer other tools to another client. So it is
-    told of those of the host that starts it, as if that were the only one. Hosts with other capabilities have further
-    processes, one for all that are equal.
+    The client capabilities are declared to a server when it starts, and it may offer other tools to another client. So
+    it gets those of the host that starts it, as if that were the only one. Hosts with other capabilities have further
+    processes, one for each set of capabilities.
     """
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext) -> None:
@@ -224,7 +224,7 @@ class SharedChild(Child):
         await asyncio.gather(super().close(problem), *others)
 
     def set_log_level(self, level: str) -> None:
-        """Set the log level of all processes, and of those to come."""
+        """Set the log level of all processes, and of those started later."""
         super().set_log_level(level)
         for child in self._others.values():
             child.set_log_level(level)

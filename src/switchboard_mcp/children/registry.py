@@ -71,7 +71,7 @@ class ChildRegistry:
         return frozenset(name for name in names if before.get(name) is not self.children.get(name))
 
     def isolate(self, name: str, sole_user: object = None) -> bool:
-        """Give each session a process of its own of a child that was shared, if its `isolation` is `auto`.
+        """Give each session its own process of a child that was shared, if its `isolation` is `auto`.
 
         The process that runs stays that of `sole_user`, if there is one. Else it ends once its calls have finished.
         Returns False if there is nothing to do.
@@ -126,10 +126,10 @@ def _create_child(spec: ChildSpec, config: Config, context: ChildContext) -> Chi
         return BuiltinChild(spec, config, context)
     suite = config.suites.get(spec.name) or SuiteSettings()
     if suite.isolation == "shared" or (suite.isolation == "auto" and not _holds_state(spec, context)):
-        # With full capabilities every process is told of the same.
+        # With full capabilities, the same ones are declared to every process.
         differ = context.several_hosts and not context.full_capabilities
         return (SharedChild if differ else Child)(spec, config, context)
-    # With `auto`, nobody has chosen a limit: without the broker, each host would have a process of its own too.
+    # With `auto`, the user has chosen no limit: without the broker, each host would have its own process too.
     limit = suite.isolation_max if suite.isolation == "session" else MAX_AUTO_PROCESSES
     return PerSessionChild(spec, config, context, limit)
 

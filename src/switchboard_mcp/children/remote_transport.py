@@ -84,16 +84,16 @@ async def find_wrong_type(spec: ChildSpec, context: ChildContext) -> Failure | N
         name=spec.name, url=spec.url, headers=spec.headers, redact=context.redactor.redact_text
     )
     hello = jsonrpc.request(b'"type"', "initialize", initialize_params(b"{}"))
-    found = await probe.find_other_type(server, spec.kind, hello)
-    if not found:
+    spoken = await probe.find_other_type(server, spec.kind, hello)
+    if not spoken:
         return None
     key = join_key(spec.key, "type")
     return failure(
         "config_invalid",
         f"Child '{spec.name}': {spec.source}: {key} is \"{spec.kind}\", and the server at {server.display_url} "
-        f"speaks {TITLES[found]}.",
+        f"speaks {TITLES[spoken]}.",
         child=spec.name,
-        hint=f'Set {key} to "{found}".',
+        hint=f'Set {key} to "{spoken}".',
     )
 
 
@@ -122,16 +122,16 @@ def make_oauth(
     """Return the OAuth client that adds tokens to requests, or None if there is no folder for them."""
     from switchboard_mcp.transport.http.oauth import OAuth
 
-    known = spec.oauth if isinstance(spec.oauth, OAuthClient) else OAuthClient()
-    if known.private_key_file:
-        path = os.path.join(spec.cwd, os.path.expanduser(known.private_key_file))
-        known = structs.replace(known, private_key_file=path)
-    if known.grant == "client_credentials":
-        return OAuth(server, None, register, known)
+    client = spec.oauth if isinstance(spec.oauth, OAuthClient) else OAuthClient()
+    if client.private_key_file:
+        path = os.path.join(spec.cwd, os.path.expanduser(client.private_key_file))
+        client = structs.replace(client, private_key_file=path)
+    if client.grant == "client_credentials":
+        return OAuth(server, None, register, client)
     folder = logins_folder(environ)
     if not folder:
         return None
-    return OAuth(server, LoginFile(folder, spec.name, spec.url), register, known, person)
+    return OAuth(server, LoginFile(folder, spec.name, spec.url), register, client, person)
 
 
 class RemoteTransport:

@@ -14,7 +14,7 @@ from switchboard_mcp.children.lifecycle import LifecycleEvent
 
 # The first restart is immediate, since a single crash may be an accident. Then the delay doubles.
 FIRST_BACKOFF_S = 1.0
-# A missing binary will still be missing; check again only after somebody had time to fix it.
+# A missing binary will still be missing; check again only after the user had time to fix it.
 FAULT_RECHECK_S = 2.0
 
 

@@ -80,7 +80,7 @@ class Startup:
             self._launching.cancel()
 
     def announced_capabilities(self, host: bytes) -> bytes:
-        """Return the client capabilities that the child is told of, if its host has these."""
+        """Return the client capabilities to declare to the child, if its host has these."""
         owner, context = self._child.owner, self._context
         # The hosts of one principal may differ in what they can do, so they count as several.
         shared = owner is None or isinstance(owner, EphemeralOwner)
@@ -152,7 +152,7 @@ class Startup:
             return expand(spec, environ)
         try:
             async with timeout(KEYRING_TIMEOUT_S):
-                # The keyring may wait for somebody to unlock it.
+                # The keyring may wait for the user to unlock it.
                 return await run_alone(lambda: expand(spec, environ))
         except TimeoutError:
             limit = f"within {KEYRING_TIMEOUT_S:g} s"

@@ -20,7 +20,7 @@ class EphemeralOwner(Struct, frozen=True):
 
 
 class HostGroup(Struct, frozen=True):
-    """Owner of a child process for hosts that are told apart from others by what they can do."""
+    """Owner of a child process for hosts with the same client capabilities."""
 
     capabilities: bytes
 

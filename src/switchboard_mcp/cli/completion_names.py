@@ -101,8 +101,8 @@ def names_for(words: Sequence[str]) -> list[str]:
         workspace=line.options.get("workspace", ""), config=line.options.get("config") or None
     )
     workspace = load_workspace(workspace_folder(options), options.config, os.environ, include_user=True)
-    found = SOURCES[kind](workspace, line)
-    return sorted({name for name in found if name.startswith(line.last) and PLAIN.fullmatch(name)})
+    names = SOURCES[kind](workspace, line)
+    return sorted({name for name in names if name.startswith(line.last) and PLAIN.fullmatch(name)})
 
 
 def _suites(workspace: Workspace) -> dict[str, ChildSpec]:

@@ -42,7 +42,7 @@ CELL_LINES = 4
 # Examples in a help text are indented by less than this, the second column of a table by more.
 MOST_EXAMPLE_INDENT = 8
 
-# Stands for the beginning of a style until the text is written. It is random, so that no text from elsewhere has it.
+# Marks the beginning of a style until the text is written. It is random, so that no other text contains it.
 _MARK = f"\x1b{secrets.token_hex(8)}["
 _STYLE = re.compile(re.escape(_MARK) + r"[0-9;]*m")
 
@@ -71,9 +71,9 @@ def one_line(text: str) -> str:
     return clean(" ".join(text.split()))
 
 
-def plural(count: int, one: str, many: str = "") -> str:
+def plural(count: int, singular: str, many: str = "") -> str:
     """Return a number with its noun, in the singular or plural."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def visible_width(text: str) -> int:
@@ -87,13 +87,13 @@ def truncate(text: str, width: int) -> str:
     """Shorten the text to at most `width` columns."""
     if visible_width(text) <= width:
         return text
-    taken, room = "", width - 1
+    kept, room = "", width - 1
     for character in text:
         room -= _columns(character)
         if room < 0:
             break
-        taken += character
-    return taken.rstrip() + ELLIPSIS
+        kept += character
+    return kept.rstrip() + ELLIPSIS
 
 
 def format_duration(seconds: float) -> str:
@@ -182,7 +182,9 @@ def fit_columns(widths: Sequence[int], width: int, fixed: str, optional: Sequenc
             del kept[column]
     for least, may_shrink in ((NARROWEST_COLUMN, False), (2, False), (2, True)):
         while excess(width) > 0:
-            candidates = [each for each in kept if kept[each] > least and (may_shrink or not is_fixed(each))]
+            candidates = [
+                index for index in kept if kept[index] > least and (may_shrink or not is_fixed(index))
+            ]
             if not candidates:
                 break
             kept[max(candidates, key=kept.__getitem__)] -= 1
@@ -228,13 +230,13 @@ def format_table(
 
 def _fitting(text: str, width: int) -> str:
     """Return the first characters, as many as fit into `width` columns."""
-    taken = 0
+    used = 0
     for character in text:
         width -= _columns(character)
         if width < 0:
             break
-        taken += 1
-    return text[:taken]
+        used += 1
+    return text[:used]
 
 
 def _columns(character: str) -> int:

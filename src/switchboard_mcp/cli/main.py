@@ -88,7 +88,7 @@ def dispatch(arguments: list[str], console: Console) -> int:
 def split_command(
     arguments: list[str], with_value: frozenset[str] = OPTIONS_WITH_VALUE
 ) -> tuple[str, list[str]]:
-    """Return the command, wherever it stands among the common options, and the remaining arguments."""
+    """Return the command, at any position among the common options, and the remaining arguments."""
     skip = False
     for position, word in enumerate(arguments):
         if skip or word.startswith("-"):
@@ -102,8 +102,8 @@ def split_mail_command(rest: list[str]) -> tuple[str, list[str]]:
     """Return the command of `mail`, such as `mail send`, and its arguments; `mail` alone if none is named."""
     word, rest = split_command(rest, MAIL_OPTIONS_WITH_VALUE)
     if word and f"mail {word}" not in MAIL_COMMANDS:
-        known = [name.removeprefix("mail ") for name in MAIL_COMMANDS]
-        message = f"There is no command 'mail {word}'.{did_you_mean(word, known)}"
+        commands = [name.removeprefix("mail ") for name in MAIL_COMMANDS]
+        message = f"There is no command 'mail {word}'.{did_you_mean(word, commands)}"
         raise usage_error(message, "`switchboard mail --help` lists the commands.")
     return f"mail {word}".strip(), rest
 

@@ -113,7 +113,7 @@ def _binary(kind: str, mime: str, encoded: str) -> RenderedBlock:
 
 
 def save(pieces: list[RenderedBlock], subtool: str, folder: str) -> Iterator[str]:
-    """Write every block that is not plain text to a file of its own, never overwriting one."""
+    """Write every block that is not plain text to a separate file, never overwriting one."""
     name = "".join(character if character.isalnum() or character in "-_" else "_" for character in subtool)
     number = 0
     try:

@@ -95,8 +95,8 @@ class Crowd:
         async with self._local:
             turn = Turn()
             self._turns.add(turn)
-            for one in self._turns:
-                one.starts_at_once = max(one.starts_at_once, len(self._turns))
+            for other in self._turns:
+                other.starts_at_once = max(other.starts_at_once, len(self._turns))
             try:
                 yield turn
             finally:

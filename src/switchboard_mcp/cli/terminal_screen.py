@@ -165,9 +165,9 @@ class UserTerminal:
             return
         except OSError:
             written = len(self._keys)
-        held = len(self._keys) > MOST_UNREAD_KEYS
+        is_full = len(self._keys) > MOST_UNREAD_KEYS
         self._keys = self._keys[written:]
-        if held and len(self._keys) <= MOST_UNREAD_KEYS:
+        if is_full and len(self._keys) <= MOST_UNREAD_KEYS:
             self._loop.add_reader(0, self._from_user)
         if not self._keys:
             self._loop.remove_writer(self._terminal.master)
@@ -241,7 +241,7 @@ class UserTerminal:
         return self._watched.prompt(terminal_size(0)[0])
 
     async def _type(self) -> None:
-        """Type the notice into the program: rarely, and never while somebody types."""
+        """Type the notice into the program: rarely, and never while the user types."""
         while not self.is_free() or self._now() - self._written_at < QUIET_S:
             if not self._announced:
                 return

@@ -87,7 +87,7 @@ class TopState:
         self.stdio = stdio
         self.sessions = [session for report in reports for session in report.sessions]
         several = len(reports) > 1
-        self.url = "".join(f"{', ' * bool(n)}broker {one.pid}" for n, one in enumerate(reports))
+        self.url = "".join(f"{', ' * bool(n)}broker {broker.pid}" for n, broker in enumerate(reports))
         self.rows = {}
         for report in reports:
             for child in report.children:
@@ -97,7 +97,7 @@ class TopState:
                 self.rows[f"{report.pid} {child.id}"] = row
         self.calls = [*self.calls, *calls][-MOST_CALLS:]
         watched = [report.watched for report in reports if report.watched is not None]
-        self.history = [list(map(float, astuple(point))) for one in watched for point in one.history]
+        self.history = [list(map(float, astuple(point))) for broker in watched for point in broker.history]
         self.about = {
             "version": ", ".join(sorted({report.version for report in reports})),
             "startedAt": min((report.started_at for report in reports), default=0),
@@ -239,7 +239,11 @@ def _below(state: TopState, rows: Sequence[Row], now_s: float, columns: int, pai
         remarks = [(str(row.get("suite", "")), _remark(row)) for row in rows]
         texts = [f"{one_line(name)}: {remark}" for name, remark in remarks if remark][:SHOWN_REMARKS]
         wrapped = [textwrap.wrap(text, max(columns, 20), max_lines=2, placeholder="…") for text in texts]
-        lines += ["", paint("TROUBLE", "dim"), *(line for each in wrapped for line in each)] if texts else []
+        lines += (
+            ["", paint("TROUBLE", "dim"), *(line for lines_of_text in wrapped for line in lines_of_text)]
+            if texts
+            else []
+        )
     if state.sessions:
         table = [[Styled(title, "dim") for title in SESSION_HEADER]]
         table += [list(session_cells(session, now_s)) for session in state.sessions[:SHOWN_SESSIONS]]

@@ -21,7 +21,7 @@ from switchboard_mcp.config.variables import missing_variables, unsupported_refe
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system import globs
 
-# The variable that stands for the folder of the workspace; for a child of the user, the project it is used in.
+# The variable for the folder of the workspace; for a child of the user, the project it is used in.
 WORKSPACE_FOLDER = "workspaceFolder"
 ELSEWHERE = (
     "elsewhere"  # value of `wraps` if the wrapped child is defined in another file, under the same name
@@ -159,10 +159,10 @@ def _read_original(spec: ChildSpec, warnings: list[ConfigWarning]) -> ChildSpec 
         why = document.message if isinstance(document, Unreadable) else "does not exist."
         warnings.append(ConfigWarning(path, "", f"the original of the wrapped child '{spec.name}' {why}"))
         return None
-    found = read_entry(document, EntryLocation(path, "", folder), warnings, name=spec.name)
-    if found is None or found.disabled:
+    original = read_entry(document, EntryLocation(path, "", folder), warnings, name=spec.name)
+    if original is None or original.disabled:
         return None
-    return replace(found, wraps="")  # otherwise wrappers would start each other forever
+    return replace(original, wraps="")  # otherwise wrappers would start each other forever
 
 
 def _read_map(servers: Mapping[str, object], location: EntryLocation, result: _Result) -> None:

@@ -98,8 +98,10 @@ def _with_command(raw: object) -> object:
 
 
 def _warn_invalid(raw: object, location: EntryLocation, reason: str, warnings: list[ConfigWarning]) -> None:
-    found = [(mistake.key, mistake.message) for mistake in find_mistakes(raw, ChildEntry)] or [("", reason)]
-    for key, message in found:
+    mistakes = [(mistake.key, mistake.message) for mistake in find_mistakes(raw, ChildEntry)] or [
+        ("", reason)
+    ]
+    for key, message in mistakes:
         path = ".".join(part for part in (location.key, key) if part)
         warnings.append(_warning(location, path, f"{message} The child is skipped until this is corrected."))
 

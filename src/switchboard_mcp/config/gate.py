@@ -201,9 +201,9 @@ def longest_text(pattern: str) -> int:
 
 
 def _repeats(parsed: Any) -> _Repeats:
-    found = _Repeats()
-    found.visit(parsed, inside=False)
-    return found
+    repeats = _Repeats()
+    repeats.visit(parsed, inside=False)
+    return repeats
 
 
 class _Repeats:

@@ -1,7 +1,7 @@
 """Keeps values of variables in the system keyring: Secret Service, KWallet, macOS Keychain or another.
 
 The secrets file then has a reference instead of the value: a random identifier, under which the value is stored. It is
-new for every value. The package `keyring` is imported on first use. Reading may block while somebody types a password.
+new for every value. The package `keyring` is imported on first use. Reading may block while the user types a password.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from switchboard_mcp.config.files.secrets_file import KEYRING_REFERENCE
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.system.installation import install_hint
 
-# Backends that store nothing: the first is chosen if there is no other, the second if somebody switched it off.
+# Backends that store nothing: the first is chosen if there is no other, the second if the user switched it off.
 _UNUSABLE = ("keyring.backends.fail", "keyring.backends.null")
 
 
@@ -37,7 +37,7 @@ def load_all(references: Mapping[str, str]) -> dict[str, str] | Failure:
             return failure(
                 cause.code, f"{name} is in the system keyring. {cause.message}", hint=cause.hint or ""
             )
-        except Exception as problem:  # noqa: BLE001 - every backend raises errors of its own
+        except Exception as problem:  # noqa: BLE001 - every backend raises different errors
             return _failed(f"the system keyring did not return {name}", problem)
         if value is None:
             hint = f"Store it again: switchboard secret set {quote(name)}"
@@ -61,7 +61,7 @@ def save_all(values: Mapping[str, tuple[str, str]]) -> None:
         try:
             save(name, reference, value)
         except SwitchboardError:
-            delete_all({each: stored for each, (stored, _) in values.items()})
+            delete_all({variable: stored for variable, (stored, _) in values.items()})
             raise
 
 
@@ -71,7 +71,7 @@ def delete_all(references: Mapping[str, str]) -> list[str]:
     for name, reference in references.items():
         try:
             open_keyring().delete_password(_service(name), _identifier(reference))
-        except Exception:  # noqa: BLE001 - what is left there is of no use to anybody without its identifier
+        except Exception:  # noqa: BLE001 - what is left there is useless without its identifier
             kept.append(name)
     return kept
 

@@ -144,13 +144,13 @@ def find_config(folder: str, config_file: str | None) -> str:
                 hint="Name an existing file with --config, or omit it.",
             )
         return path
-    found = [path for name in (JSON_NAME, TOML_NAME) if os.path.exists(path := os.path.join(folder, name))]
-    if len(found) > 1:
+    paths = [path for name in (JSON_NAME, TOML_NAME) if os.path.exists(path := os.path.join(folder, name))]
+    if len(paths) > 1:
         raise _invalid(
             f"{folder}: contains both {JSON_NAME} and {TOML_NAME}.",
             hint="Keep the file you want to use, and remove the other.",
         )
-    return found[0] if found else ""
+    return paths[0] if paths else ""
 
 
 def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Config:
@@ -185,13 +185,13 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
 def _check_sandboxes(path: str, config: Config) -> None:
     sandboxes = {"sandbox": config.sandbox}
     sandboxes |= {f"suites.{name}.sandbox": suite.sandbox for name, suite in config.suites.items()}
-    found = [
+    problems = [
         str(ConfigWarning(path, f"{key}.{place}", message))
         for key, value in sandboxes.items()
         for place, message in sandbox_mistakes(value)
     ]
-    if found:
-        raise _invalid("\n".join(found))
+    if problems:
+        raise _invalid("\n".join(problems))
 
 
 def require_profile(config: Config, name: str, where: str) -> None:
@@ -214,10 +214,10 @@ def _apply_mail_exposure(config: Config) -> Config:
 
 
 def _invalid_file(path: str, document: object, reason: str) -> SwitchboardError:
-    found = find_mistakes(document, Config)
-    if not found:
+    mistakes = find_mistakes(document, Config)
+    if not mistakes:
         return _invalid(f"{path}: {reason}")
-    return _invalid("\n".join(str(ConfigWarning(path, mistake.key, mistake.message)) for mistake in found))
+    return _invalid("\n".join(str(ConfigWarning(path, mistake.key, mistake.message)) for mistake in mistakes))
 
 
 def _invalid(message: str, hint: str = "") -> SwitchboardError:

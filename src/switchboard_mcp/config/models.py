@@ -446,7 +446,7 @@ def sandbox_of(child: str, config: Config) -> SandboxWords:
 
 
 def recorded_sandbox(spec: ChildSpec, config: Config) -> SandboxSettings | UnsetType:
-    """Return the sandbox that a lock records; UNSET if the child is no process, or has no sandbox in open mode."""
+    """Return the sandbox that a lock records; UNSET if the child is not a process, or has no sandbox in open mode."""
     sandbox = sandbox_settings_of(spec.name, config)
     is_recorded = config.governance.mode == "governed" or sandbox.preset != "off"
     return sandbox if spec.kind == "stdio" and not spec.wraps and is_recorded else UNSET

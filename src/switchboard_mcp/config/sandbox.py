@@ -197,7 +197,7 @@ def merged(default: Sandbox | None, own: Sandbox | None, *, governed: bool = Fal
     if preset == "off":
         return SandboxSettings(preset="off")
     if mine.preset is not None and mine.preset != base.preset:
-        # A preset of its own starts afresh: what the default adds belongs to the default's preset.
+        # A child with its own preset inherits nothing: what the default adds belongs to the default's preset.
         return mine
     files = SandboxFiles(
         read=_joined(base.files.read, mine.files.read),

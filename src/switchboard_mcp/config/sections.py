@@ -151,7 +151,7 @@ def token_text(written: str | Token) -> str:
 
 
 def token_profiles(tokens: dict[str, str | Token]) -> dict[str, str]:
-    """Return the profile of each token that has one of its own."""
+    """Return the profile of each token that has one."""
     return {
         name: token.profile for name, token in tokens.items() if isinstance(token, Token) and token.profile
     }
@@ -322,7 +322,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     enabled: bool | None = None
     """Serve stdio sessions in one background process per workspace and environment. Default: true; false in governed
-    mode. Linux only; elsewhere, and if no broker can be had, each session is served in a process of its own."""
+    mode. Linux only; elsewhere, and if no broker can run, each session is served in its own process."""
     linger_ms: Annotated[int, Meta(ge=0)] = 3_000
     """Time after its last session until the broker ends, in milliseconds. Its children end with that session."""
 

@@ -9,7 +9,7 @@ FLAGS = {
     "--log-level": "log_level",
     "--log-format": "log_style",
 }
-# Options without a value, and the setting each stands for.
+# Options without a value, and the setting that each sets.
 SWITCHES = {"--no-reload": ("reload", False), "--alone": ("alone", True)}
 CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_style": ("text", "json")}
 
@@ -29,12 +29,12 @@ def parse_flags(arguments: list[str]) -> dict[str, str | bool] | None:
             options[name] = value
     while rest:
         flag, equals, text = rest[0].partition("=")
-        taken = 1 if equals else 2
-        if flag not in FLAGS or len(rest) < taken:
+        width = 1 if equals else 2
+        if flag not in FLAGS or len(rest) < width:
             return None
         name = FLAGS[flag]
         options[name] = text if equals else rest[1]
         if name in CHOICES and options[name] not in CHOICES[name]:
             return None
-        rest = rest[taken:]
+        rest = rest[width:]
     return options

@@ -1,7 +1,7 @@
 """Expands `${VAR}` and `${VAR:-default}`, and collects a child's secrets for redaction.
 
 Values come from the environment, then from those that the workspace stores for the child (`secrets_file`). Those in
-the system keyring are read when the child is expanded for the first time, which may wait for somebody to unlock it.
+the system keyring are read when the child is expanded for the first time, which may wait for the user to unlock it.
 
 Variables are expanded in command, args, env, url, headers, oauth and cwd. Only the `${…}` form counts, so a shell's
 `$HOME` or `$$` is left alone. As in a shell, a default replaces a variable that is unset or empty. Expanded text is not
@@ -53,7 +53,7 @@ _ORDINARY_NAMES = frozenset(
     "LEVEL MODE FORMAT ENCODING ENVIRONMENT TRANSPORT".split()
 )
 _PEM = "-----BEGIN "
-# A part of a URL is taken for a key from this length on, with so many digits.
+# A part of a URL counts as a key from this length on, with at least this many digits.
 _KEY_LENGTH, _KEY_DIGITS = 16, 4
 
 
@@ -117,7 +117,7 @@ def fill(text: str, environ: Mapping[str, str]) -> str | list[str]:
     if "${" not in text:
         return text
     references = re.finditer(_REFERENCE, text)
-    gaps = [found[1] for found in references if found[2] is None and found[1] not in environ]
+    gaps = [match[1] for match in references if match[2] is None and match[1] not in environ]
     return gaps or _fill(text, environ)
 
 
@@ -219,25 +219,25 @@ def secret_values(spec: ChildSpec, environ: Mapping[str, str]) -> list[str]:
     """Return the values of a child to register with the redactor, longest first, without duplicates."""
     environ = _values(spec, environ)
     if unknown := {use.variable for use in used_variables(spec)} - environ.keys():
-        # A reference that is not filled is no secret.
+        # A reference that is not filled is not a secret.
         environ = {**environ, **dict.fromkeys(unknown, "")}
-    found: set[str] = set()
+    values: set[str] = set()
     for name, text in (*spec.env.items(), *spec.headers.items()):
         value = _fill(text, environ)
-        found.update(_secrets_in(name, value, spec.cwd))
+        values.update(_secrets_in(name, value, spec.cwd))
         if name in spec.headers:
             # `Bearer abc`: the scheme is not secret, and the token may appear without it.
-            found.update(_secrets_in(name, value.rpartition(" ")[2], spec.cwd))
-            found.update(_secrets_in(name, value.partition(" ")[2], spec.cwd))
+            values.update(_secrets_in(name, value.rpartition(" ")[2], spec.cwd))
+            values.update(_secrets_in(name, value.partition(" ")[2], spec.cwd))
     if isinstance(spec.oauth, OAuthClient):
-        found.update(_secrets_in("client_secret", _fill(spec.oauth.client_secret, environ), spec.cwd))
-    found.update(_secrets_in_args([_fill(text, environ) for text in spec.args], spec.cwd))
-    found.update(_secrets_in_url(_fill(spec.url, environ)))
+        values.update(_secrets_in("client_secret", _fill(spec.oauth.client_secret, environ), spec.cwd))
+    values.update(_secrets_in_args([_fill(text, environ) for text in spec.args], spec.cwd))
+    values.update(_secrets_in_url(_fill(spec.url, environ)))
     for _, text in expandable_strings(spec):
         if "${" in text:
             for reference in re.finditer(_REFERENCE, text):
-                found.update(_secrets_in(reference[1], environ.get(reference[1], ""), spec.cwd))
-    return sorted(found, key=lambda value: (-len(value), value))
+                values.update(_secrets_in(reference[1], environ.get(reference[1], ""), spec.cwd))
+    return sorted(values, key=lambda value: (-len(value), value))
 
 
 def _values(spec: ChildSpec, environ: Mapping[str, str]) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 The folder of a wrapped child contains `.mcp.json`, which starts the wrapper, `CLAUDE.md`, which describes the child to
 the model, and `original/.mcp.json`. The original runs in the same working directory as before. A child that is defined
-elsewhere, for example in an `mcpServers` map, stays there; its wrapper has a folder of its own and takes its place.
+elsewhere, for example in an `mcpServers` map, stays there; its wrapper has a separate folder and replaces it.
 """
 
 from __future__ import annotations

@@ -299,14 +299,14 @@ def differences(actual: object, expected: object, key: str = "") -> Iterator[str
     elif isinstance(actual, list) and isinstance(expected, list):
         if len(actual) != len(expected):
             yield f"{key}: has {len(actual)} members, not {len(expected)}"
-        for index, (one, other) in enumerate(zip(actual, expected, strict=False)):
-            yield from differences(one, other, f"{key}[{_named(one, other) or index}]")
+        for index, (ours, other) in enumerate(zip(actual, expected, strict=False)):
+            yield from differences(ours, other, f"{key}[{_named(ours, other) or index}]")
     elif actual != expected or type(actual) is not type(expected):
         yield f"{key}: is {_shown(actual)}, not {_shown(expected)}"
 
 
-def _named(one: object, other: object) -> str:
-    names = [value.get("name") or value.get("id") for value in (one, other) if isinstance(value, dict)]
+def _named(ours: object, other: object) -> str:
+    names = [value.get("name") or value.get("id") for value in (ours, other) if isinstance(value, dict)]
     return str(names[0]) if len(names) == 2 and names[0] == names[1] and names[0] else ""
 
 

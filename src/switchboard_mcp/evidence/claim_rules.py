@@ -29,13 +29,13 @@ class CheckRule(Struct, frozen=True):
 
     def check(self, facts: Facts) -> Check:
         """Compare the fact with the limit."""
-        found = facts[self.fact]
-        ok = found == self.limit
+        value = facts[self.fact]
+        ok = value == self.limit
         if self.rule != "is":
-            assert isinstance(found, int)
+            assert isinstance(value, int)
             assert isinstance(self.limit, int)
-            ok = found <= self.limit if self.rule == "at most" else found >= self.limit
-        return Check(name=self.name, rule=self.rule, found=found, limit=self.limit, ok=ok)
+            ok = value <= self.limit if self.rule == "at most" else value >= self.limit
+        return Check(name=self.name, rule=self.rule, found=value, limit=self.limit, ok=ok)
 
 
 class ClaimRule(Struct, frozen=True):
@@ -151,10 +151,10 @@ def not_claimed(evaluated: list[Claim]) -> list[str]:
 
 def claims(facts: Facts) -> list[Claim]:
     """Evaluate every claim against the facts."""
-    found = []
+    results = []
     for number, row in CLAIMS.items():
         checks = [rule.check(facts) for rule in row.checks]
-        found.append(
+        results.append(
             Claim(
                 id=number,
                 claim=row.claim,
@@ -164,4 +164,4 @@ def claims(facts: Facts) -> list[Claim]:
                 tests=list(row.tests),
             )
         )
-    return found
+    return results

@@ -91,8 +91,8 @@ def refuse(inbound: IncomingRequest, match: ResolvedName) -> None:
     if pipeline is not None:
         pipeline.record_decision("decision", inbound.session, match.name, "subtool_denied")
     if match.listed_in == TOOLS:
-        known = [tool.name for tool in match.suite.direct_tools()]
-        inbound.fail(unknown_tool(match.name, known))
+        names = [tool.name for tool in match.suite.direct_tools()]
+        inbound.fail(unknown_tool(match.name, names))
     else:
         inbound.channel.answer(jsonrpc.error_body(inbound.id, unknown_item(inbound, match.listed_in)))
 

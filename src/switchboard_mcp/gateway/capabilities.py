@@ -1,4 +1,4 @@
-"""The capabilities that hosts are told of: our own, those of a child that is shown directly, and other extensions.
+"""The capabilities that are announced to hosts: our own, those of a child that is shown directly, and other extensions.
 
 An extension that Switchboard does not know is announced if hosts can use it: if `find_extension_child` returns the
 child that declares it. Its methods go to that child.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 
 # Announced whatever the children have. A host learns capabilities once, while children start, are updated and are added
-# to the config later; a list that changes then is only heard of by a host that was told of it. They are true at any
+# to the config later; only hosts that know the capability handle a list that changes then. They are true at any
 # time: we answer the methods ourselves, if need be with an empty list or completion.
 CAPABILITIES: dict[str, dict[str, bool]] = {
     "tools": {"listChanged": True},
@@ -43,7 +43,7 @@ MAX_NAMES, MAX_NAME_CHARS = 20, 100
 
 
 class UnannouncedExtensions(Struct, frozen=True):
-    """Extensions of a child that hosts are not told of, since their methods would not reach it."""
+    """Extensions of a child that are not announced to hosts, since their methods would not reach it."""
 
     names: list[str]
     reason: str
@@ -57,7 +57,7 @@ class UnannouncedExtensions(Struct, frozen=True):
 
 def other_extensions(snapshot: ServerSnapshot | None) -> dict[str, dict[str, Raw]]:
     """Return the extensions of a child that have no rules of their own, by the capability that declares them."""
-    found: dict[str, dict[str, Raw]] = {}
+    extensions: dict[str, dict[str, Raw]] = {}
     for name in EXTENDING:
         try:
             raw = snapshot.capabilities.get(name) if snapshot is not None else None
@@ -65,8 +65,8 @@ def other_extensions(snapshot: ServerSnapshot | None) -> dict[str, dict[str, Raw
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         if own := {key: value for key, value in declared.items() if key not in KNOWN}:
-            found[name] = own
-    return found
+            extensions[name] = own
+    return extensions
 
 
 def server_capabilities(direct: ServerSnapshot | None, *, stateless: bool) -> dict[str, object]:
@@ -93,26 +93,26 @@ def find_extension_child(suites: Iterable[ChildSuite], *, stateless: bool) -> Ch
     protocol version family. Nothing may restrict it: such a method could be another way to a denied tool.
     """
     suites = list(suites)
-    found = _only([suite for suite in suites if suite.direct])
-    if found is None:
-        found = _only([suite for suite in suites if other_extensions(suite.child.snapshot)])
-        if found is not None and not is_of_family(found, stateless=stateless):
+    candidate = _only([suite for suite in suites if suite.direct])
+    if candidate is None:
+        candidate = _only([suite for suite in suites if other_extensions(suite.child.snapshot)])
+        if candidate is not None and not is_of_family(candidate, stateless=stateless):
             return None
-    return found if found is not None and not is_restricted(found) else None
+    return candidate if candidate is not None and not is_restricted(candidate) else None
 
 
 def unannounced_extensions(suites: Iterable[ChildSuite]) -> dict[str, UnannouncedExtensions]:
-    """Return the extensions that no host is told of, by child, each with the reason."""
+    """Return the extensions that are not announced to any host, by child, each with the reason."""
     suites = list(suites)
     declared = {suite.source: other_extensions(suite.child.snapshot) for suite in suites}
     extending = [suite for suite in suites if declared[suite.source]]
-    found = {}
+    extensions = {}
     for suite in extending:
         stateless = is_of_family(suite, stateless=True)
         if find_extension_child(suites, stateless=stateless) is suite:
             continue
-        direct = _only([one for one in suites if one.direct])
-        others = [one.source for one in extending if one is not suite]
+        direct = _only([other for other in suites if other.direct])
+        others = [other.source for other in extending if other is not suite]
         if is_restricted(suite):
             reason = "allow and deny lists, or governed mode, restrict this child"
         elif direct is not None and direct is not suite:
@@ -122,14 +122,14 @@ def unannounced_extensions(suites: Iterable[ChildSuite]) -> dict[str, Unannounce
                 f"'{others[0]}' declares extensions too" if others else "their methods have no destination"
             )
         names = [name[:MAX_NAME_CHARS] for members in declared[suite.source].values() for name in members]
-        found[suite.source] = UnannouncedExtensions(names[:MAX_NAMES], reason)
-    return found
+        extensions[suite.source] = UnannouncedExtensions(names[:MAX_NAMES], reason)
+    return extensions
 
 
 def is_of_family(suite: ChildSuite, *, stateless: bool) -> bool:
     """Return True if a child is known to have a protocol version of this family."""
-    known = suite.child.snapshot
-    return known is not None and versions.is_stateless(known.protocol) is stateless
+    snapshot = suite.child.snapshot
+    return snapshot is not None and versions.is_stateless(snapshot.protocol) is stateless
 
 
 def is_restricted(suite: ChildSuite) -> bool:

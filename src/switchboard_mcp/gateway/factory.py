@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Runtime(Struct):
-    """The running components. `profile` applies to every client without a profile of its own.
+    """The running components. `profile` applies to every client that has no other.
 
-    `config_version` is that of the files whose settings are all in force.
+    `config_version` is that of the files whose settings are all applied.
     """
 
     workspace: Workspace

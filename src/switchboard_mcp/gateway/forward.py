@@ -31,12 +31,12 @@ TOOLS, PROMPTS, RESOURCES = "tools/list", "prompts/list", "resources/list"
 
 
 class Relay:
-    """How one method is relayed. By default the request is sent as it is, and the result returned as it came."""
+    """How one method is relayed. By default the request is sent as it is, and the result returned unchanged."""
 
     needs_child = True  # the child has to run, and to list the item
 
     def send(self, request: ForwardedRequest, child: Child) -> bool:
-        """Send the request in a way of its own and return True, or return False."""
+        """Send the request in another way and return True, or return False."""
         return False
 
     def refuse(self, request: ForwardedRequest, result: Raw) -> Failure | None:
@@ -181,8 +181,8 @@ class ForwardedRequest(HostRequest):
             hint = inventory.removed_tool_hint(name)
             self.on_failed(failure("subtool_unknown", message, child=child.name, hint=hint))
         elif self.match.listed_in == TOOLS:
-            known = [tool.name for tool in self.suite.permitted(inventory.tools.values())]
-            self.refuse(rpc_error(unknown_tool(name, known)), "unknown_tool")
+            names = [tool.name for tool in self.suite.permitted(inventory.tools.values())]
+            self.refuse(rpc_error(unknown_tool(name, names)), "unknown_tool")
         else:
             self.refuse(unknown_item(self.inbound, self.match.listed_in), "item_unknown")
 
@@ -279,9 +279,9 @@ class RefreshWaiter(ReadyWaiter):
         self._request.on_failed(problem)
 
 
-def unknown_tool(name: str, known: list[str]) -> Failure:
+def unknown_tool(name: str, names: list[str]) -> Failure:
     """Return the failure for a tool that no child offers."""
-    near = nearest(name, known)
+    near = nearest(name, names)
     suggestion = f" Did you mean {', '.join(near)}?" if near else ""
     return failure("unknown_tool", f"Unknown tool '{name}'.{suggestion}", nearest=near)
 

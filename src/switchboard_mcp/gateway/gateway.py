@@ -383,15 +383,15 @@ class Gateway:
             if inbound.is_stateless and inbound.meta is not UNSET
             else None
         )
-        known = methods.METHODS.get(inbound.method)
+        method = methods.METHODS.get(inbound.method)
         if problem is not None:
             inbound.refuse(problem.code, problem.message, problem.data)
-        elif known is None:
+        elif method is None:
             methods.forward_unknown(self, inbound)
-        elif not (known.stateless if inbound.is_stateless else known.legacy):
+        elif not (method.stateless if inbound.is_stateless else method.legacy):
             inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
         else:
-            known.serve(self, inbound)
+            method.serve(self, inbound)
 
     def _answer_internal_error(
         self, session: Session, channel: ReplyChannel, id: bytes, method: str, problem: Exception
@@ -440,7 +440,7 @@ class Gateway:
                 for member in members:
                     if member[:1] == b"[":  # a batch in a batch
                         session.refuse(
-                            channel, b"null", INVALID_REQUEST, "Invalid request: a list is no message."
+                            channel, b"null", INVALID_REQUEST, "Invalid request: a list is not a message."
                         )
                     else:
                         self.receive(session, channel, member)

@@ -1,6 +1,6 @@
 """Ids that children hand out, and the client that received each of them.
 
-A task, a cursor, a `requestState`, an elicitation or a link to a resource is of use only to the client that received it
+A task, a cursor, a `requestState`, an elicitation or a link to a resource is useful only to the client that received it
 from the child: for every other client it does not exist. The client is the principal and, while it is connected, the
 session. Requests without a session share the ids of their principal, and a session that has ended leaves its ids to its
 principal, so a client that reconnects can continue.
@@ -89,18 +89,18 @@ class IssuedIds:
         """Record an id that a session receives; return None for a task or elicitation that another client holds."""
         owner = None if session.ephemeral else session
         key = _key(child, kind, id, owner or session.principal)
-        known = self._current(key, child)
-        if known is not None and not _holds(known, session):
+        issued = self._current(key, child)
+        if issued is not None and not _holds(issued, session):
             return None
-        if known is None:
-            known = IssuedId(session.principal, owner, _run(child), item)
+        if issued is None:
+            issued = IssuedId(session.principal, owner, _run(child), item)
         else:
             self._forget(session.principal, key)
-        self._keep(session.principal, key, known)
+        self._keep(session.principal, key, issued)
         ids = self._by_principal[session.principal]
         if len(ids) > MAX_IDS:
             self._forget(session.principal, next(iter(ids)))
-        return known
+        return issued
 
     def issue_task(
         self, session: ClientSession, child: ChildHandle, childs_id: str, item: str, now: float, ttl_s: float
@@ -124,11 +124,11 @@ class IssuedIds:
 
     def find_task(self, session: ClientSession, child: ChildHandle, id: str, now: float) -> IssuedId | None:
         """Return a task of a suite that the session may use, or None."""
-        found = self.find(session, child, IdKind.SUITE_TASK, id)
-        if found is not None and found.expires <= now:
-            self._forget_task(found.principal, _key(child, IdKind.SUITE_TASK, id, None))
+        issued = self.find(session, child, IdKind.SUITE_TASK, id)
+        if issued is not None and issued.expires <= now:
+            self._forget_task(issued.principal, _key(child, IdKind.SUITE_TASK, id, None))
             return None
-        return found
+        return issued
 
     def may_start_task(self, principal: str, now: float) -> bool:
         """Return True if a principal has fewer tasks of suites than the limit; ended ones go first."""
@@ -142,21 +142,21 @@ class IssuedIds:
 
     def task_alias(self, child: ChildHandle, childs_id: str) -> str:
         """Return our id of a task of a suite; empty if the host knows the task by the child's id."""
-        known = self._current(_key(child, IdKind.TASK, childs_id, None), child)
-        return known.other_id if known is not None else ""
+        issued = self._current(_key(child, IdKind.TASK, childs_id, None), child)
+        return issued.other_id if issued is not None else ""
 
     def find(self, session: ClientSession, child: ChildHandle, kind: IdKind, id: str) -> IssuedId | None:
         """Return an id that the session may use, or None."""
         for holder in (session, session.principal):
-            known = self._current(_key(child, kind, id, holder), child)
-            if known is not None and _holds(known, session):
-                return known
+            issued = self._current(_key(child, kind, id, holder), child)
+            if issued is not None and _holds(issued, session):
+                return issued
         return None
 
     def session_of(self, child: ChildHandle, kind: IdKind, id: str) -> ClientSession | None:
         """Return the connected session that holds a task or an elicitation, or None."""
-        known = self._current(_key(child, kind, id, None), child)
-        return known.session if known is not None else None
+        issued = self._current(_key(child, kind, id, None), child)
+        return issued.session if issued is not None else None
 
     def session_closed(self, session: ClientSession) -> None:
         """Leave the ids of a session to its principal, if it has one; those of its own child processes end."""
@@ -174,11 +174,11 @@ class IssuedIds:
 
     def _current(self, key: Key, child: ChildHandle) -> IssuedId | None:
         """Return an id, unless it is from an earlier run of the child process."""
-        known = self._ids.get(key)
-        if known is not None and known.run is not _run(child):
-            self._forget(known.principal, key)
+        issued = self._ids.get(key)
+        if issued is not None and issued.run is not _run(child):
+            self._forget(issued.principal, key)
             return None
-        return known
+        return issued
 
     def _keep(self, principal: str, key: Key, issued: IssuedId) -> None:
         self._ids[key] = issued

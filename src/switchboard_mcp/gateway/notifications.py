@@ -207,7 +207,7 @@ def _affected(
 def _affected_any(session: Session, child: ChildHandle, updated: str) -> bool:
     """Return True if a host has subscribed to the changed resource in any way."""
     subscribed = [session.subscribed, *(listen.subscribed for listen in session.listens.values())]
-    return any(_affected(each, child, updated) for each in subscribed)
+    return any(_affected(uri, child, updated) for uri in subscribed)
 
 
 def _without_subscription_meta(members: dict[str, Raw]) -> dict[str, Raw]:

@@ -47,9 +47,9 @@ KINDS = {
 }
 
 
-def display_name(suite: ChildSuite, kind: ListKind, name: str, taken: set[str]) -> str:
+def display_name(suite: ChildSuite, kind: ListKind, name: str, used_names: set[str]) -> str:
     """Return the name that hosts use."""
-    if (suite.direct or suite.built_in) and name not in taken:
+    if (suite.direct or suite.built_in) and name not in used_names:
         return name
     return f"{suite.child.name}{SEPARATOR}{name}" if kind.key == "name" else host_uri(suite, name)
 
@@ -77,7 +77,7 @@ def build_list(
     An unreadable entry is left out, so it does not hide the others.
     """
     entries: list[dict[str, Raw]] = []
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for suite in suites:
         governed = suite.child.inventory.governed
         for raw in suite.child.inventory.listed(kind.method):
@@ -87,9 +87,9 @@ def build_list(
             permitted = suite.access.permits if kind.key == "name" else suite.access.permits_uri
             if own is None or not permitted(own):
                 continue
-            name = display_name(suite, kind, own, taken)
-            if name not in taken:
-                taken.add(name)
+            name = display_name(suite, kind, own, used_names)
+            if name not in used_names:
+                used_names.add(name)
                 entries.append(entry if name == own else {**entry, kind.key: Raw(jsonrpc.encode(name))})
     return jsonrpc.encode({**extra, kind.member: [*entries, *ours]})
 
@@ -130,9 +130,9 @@ def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
     """Return the child that may have a prompt, and its own name for it. The child's list decides in the end."""
     candidates = list(suites)
     direct = [suite for suite in candidates if suite.direct]
-    known = [suite for suite in direct if name in suite.child.inventory.names(PROMPTS)]
-    if known:
-        return ResolvedName(known[0], name, PROMPTS)
+    offering = [suite for suite in direct if name in suite.child.inventory.names(PROMPTS)]
+    if offering:
+        return ResolvedName(offering[0], name, PROMPTS)
     marked = [suite for suite in candidates if name.startswith(suite.child.name + SEPARATOR)]
     # One child's name may be a prefix of another's, so try the longest first.
     marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
@@ -159,11 +159,11 @@ def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None
                 return ResolvedName(suite, uri.removeprefix(start), RESOURCES)
     direct = [suite for suite in candidates if suite.direct]
     others = [suite for suite in candidates if not suite.direct]
-    for known in (_lists_resource, _has_matching_template):
-        owners = [suite for suite in direct if known(suite, uri)]
+    for is_offered in (_lists_resource, _has_matching_template):
+        owners = [suite for suite in direct if is_offered(suite, uri)]
         if owners:
             return ResolvedName(owners[0], uri, RESOURCES)
-        owners = [suite for suite in others if known(suite, uri)]
+        owners = [suite for suite in others if is_offered(suite, uri)]
         if len(owners) == 1:
             return ResolvedName(owners[0], uri, RESOURCES)
     return ResolvedName(direct[0], uri, RESOURCES) if len(direct) == 1 else None
@@ -188,7 +188,7 @@ def find_link(suites: Iterable[ChildSuite], uri: str, session: Session) -> Resol
 
 
 class CompletionRelay(Relay):
-    """`completion/complete`: hosts are told that it works, so a child without the method has none to offer."""
+    """`completion/complete`: announced to hosts in any case, so a child without the method offers no completions."""
 
     def recover(self, request: ForwardedRequest, error: Raw) -> Raw | None:
         """Return an empty completion if the child has no such method."""

@@ -106,8 +106,8 @@ class Reloader:
     def _reload_locks(self) -> None:
         """Reload the locks at once: a new lock may withdraw a tool."""
         for child in self.runtime.registry.children.values():
-            for one in {child, *child.processes()}:
-                one.inventory.reload_lock()
+            for process in {child, *child.processes()}:
+                process.inventory.reload_lock()
 
     async def _watch_files(self, workspace: Workspace) -> bool:
         """Watch the files of a workspace; return True if their paths have changed."""
@@ -155,7 +155,7 @@ def apply(runtime: Runtime, fresh: Workspace) -> None:
 
 
 def isolate(runtime: Runtime, child: str, sole_user: Session | None) -> None:
-    """Give each session a process of its own of a child that was shared, unless the config says otherwise."""
+    """Give each session its own process of a child that was shared, unless the config says otherwise."""
     if not runtime.registry.isolate(child, sole_user):
         return
     governed = govern_workspace(runtime.workspace, runtime.context.environ)
@@ -208,7 +208,7 @@ def _keep_restart_only(current: Workspace, fresh: Workspace) -> Workspace:
 
 
 def _tokens(current: Config, fresh: Config) -> dict[str, str | Token]:
-    """Return the tokens in force with their new profiles; a token removed from the config sees nothing any more."""
+    """Return the valid tokens with their new profiles; a token removed from the config sees nothing any more."""
     profiles = token_profiles(fresh.http.tokens)
     kept: dict[str, str | Token] = {}
     for name, written in current.http.tokens.items():
@@ -236,7 +236,7 @@ def _log_changes(runtime: Runtime, before: Workspace, changed: frozenset[str]) -
     for warning in runtime.workspace.warnings:
         if str(warning) not in logged:
             log.warning("config.warning", problem=str(warning))
-    was, now = ({spec.name for spec in one.children} for one in (before, runtime.workspace))
+    was, now = ({spec.name for spec in workspace.children} for workspace in (before, runtime.workspace))
     log.info(
         "config.reloaded",
         added=sorted(changed & (now - was)),
@@ -266,7 +266,8 @@ def _changed_lists(old: View, new: View, changed: frozenset[str]) -> list[str]:
     visible = any(old.shows(child) or new.shows(child) for child in changed)
     families = (False, True)
     differs = any(
-        old.tool_list.pages(stateless=each) != new.tool_list.pages(stateless=each) for each in families
+        old.tool_list.pages(stateless=stateless) != new.tool_list.pages(stateless=stateless)
+        for stateless in families
     )
     exposures = [{name: suite.exposure for name, suite in view.suites.items()} for view in (old, new)]
     differs = differs or exposures[0] != exposures[1]  # a known host may see another list

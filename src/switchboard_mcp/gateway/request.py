@@ -201,7 +201,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     def may_resume(self, child: Child, state: Raw | UnsetType) -> bool:
         """Return True if the request has no `requestState`, or one that the stateless child gave to this client.
 
-        The states of our own suspended requests never come this far.
+        The states of our own suspended requests never reach this method.
         """
         if state is UNSET:
             return True
@@ -336,7 +336,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         self.on_failed(problem)
 
     def timed_out(self) -> None:
-        """Answer the host: the child took too long and was told to stop."""
+        """Answer the host: the child took too long, and the call was cancelled."""
         self.child.on_call_timeout()
         problem = self.timeout_failure()
         self.session.broker.request_ended(self, problem.message)

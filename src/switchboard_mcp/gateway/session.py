@@ -95,7 +95,7 @@ class Approver(Protocol):
 
     @property
     def is_available(self) -> bool:
-        """True if somebody can answer."""
+        """True if a person can answer."""
 
     def ask(self, question: str, on_answer: Callable[[bool | None], None]) -> None:
         """Ask, and call back with the answer; with None if there is none."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NO_TIMELINES: Mapping[str, ChildTimeline] = {}
 SHOWN_REFUSALS = 5
-# A server may have thousands of sessions, and nobody reads so many names.
+# A server may have thousands of sessions; more names than this would not be read.
 MAX_USERS = 50
 UNAVAILABLE = frozenset({Health.UNHEALTHY.value, Health.QUARANTINED.value})
 
@@ -109,7 +109,7 @@ class ChildStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     sandbox_denied: int = 0
     sandbox_refusals: list[SandboxRefusal] = []
     extensions_not_announced: UnannouncedExtensions | UnsetType = UNSET
-    """Extensions that hosts are not told of. Not shown to hosts: the names are the child's."""
+    """Extensions that are not announced to hosts. Not shown to hosts: the names are the child's."""
 
     @property
     def is_unavailable(self) -> bool:
@@ -123,7 +123,7 @@ class ChildUse(ChildStatus, frozen=True, kw_only=True, rename="camel"):
     id: str
     """Its name, and a number if the child has several processes."""
     per_session: bool = False
-    """True if each session has a process of its own."""
+    """True if each session has its own process."""
     users: list[SessionStatus] = []
     """Some of the connected sessions that have used it; `userCount` counts all."""
     user_count: int = 0
@@ -137,13 +137,13 @@ def child_uses(
     """Return the status of every child of these suites, and the connected sessions that have used it."""
     suites = list(suites)
     hidden = unannounced_extensions(suites) if hidden is None else hidden
-    found = []
+    uses = []
     for suite in suites:
         processes = suite.child.processes() or [suite.child]
         statuses = child_statuses([suite], timelines=timelines, hidden=hidden)
         for index, (child, status) in enumerate(zip(processes, statuses, strict=True)):
             users = [user for user in islice(child.users, MAX_USERS) if isinstance(user, Session)]
-            found.append(
+            uses.append(
                 ChildUse(
                     **asdict(status),
                     id=f"{child.name}#{index}" if index else child.name,
@@ -152,7 +152,7 @@ def child_uses(
                     user_count=len(child.users),
                 )
             )
-    return found
+    return uses
 
 
 def child_statuses(
@@ -197,7 +197,7 @@ def _processes(suite: ChildSuite, is_own: Callable[[object], bool] | None) -> li
 
 def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None = None) -> ChildStatus:
     health = child.health  # first, since it may change the state
-    known = child.snapshot is not None
+    has_snapshot = child.snapshot is not None
     last = child.last_failure if child.failures or health.value in UNAVAILABLE else None
     redacted = child.redact(last) if last is not None else None
     in_flight = len(child.peer.pending) if child.peer is not None else 0
@@ -209,7 +209,7 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
         state=child.state.value,
         health=health.value,
         started=child.peer is not None,
-        known=known,
+        known=has_snapshot,
         pid=child.pid,
         calls=max(0, child.requests - child.lookups),
         errors=timeline.errors if timeline is not None else 0,
@@ -217,8 +217,8 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
         p95=timeline.percentile_ms(0.95) if timeline is not None else UNSET,
         in_flight=in_flight,
         under_way=in_flight,
-        subtools=len(suite.permitted(child.inventory.known_tools())) if known else UNSET,
-        tokens_saved=suite.cost().tokens_saved(suite, opened=child.lookups > 0) if known else 0,
+        subtools=len(suite.permitted(child.inventory.known_tools())) if has_snapshot else UNSET,
+        tokens_saved=suite.cost().tokens_saved(suite, opened=child.lookups > 0) if has_snapshot else 0,
         results=suite.result_counts() or UNSET,
         failures=child.failures,
         retry_after_ms=child.retry_after_ms,
@@ -226,5 +226,5 @@ def _status_of(suite: ChildSuite, child: Child, timeline: ChildTimeline | None =
         sandbox=child.sandbox.preset if child.is_sandboxed else "",
         sandbox_broken=[promise.name for promise in sandbox.plan.broken] if sandbox is not None else [],
         sandbox_denied=child.refusals_total,
-        sandbox_refusals=[SandboxRefusal(*one) for one in child.newest_refusals(SHOWN_REFUSALS)],
+        sandbox_refusals=[SandboxRefusal(*refusal) for refusal in child.newest_refusals(SHOWN_REFUSALS)],
     )

@@ -145,7 +145,7 @@ class SubscribeRelay(Relay):
 
 
 def unsubscribe(gateway: Gateway, inbound: IncomingRequest) -> None:
-    """End a host's own subscription; never refused, but recorded. The child is told when no host is left."""
+    """End a host's own subscription; never refused, but recorded. The child is notified when no host is left."""
     followed = inbound.session.subscribed.pop(inbound.text("uri"), None)
     if followed is not None:
         followed.child.subscriptions.unsubscribe(followed.uri)

@@ -75,9 +75,9 @@ class Telemetry:
         """Export values counted elsewhere. Exports run in a thread, while the values belong to the event loop."""
 
         def collect_on_loop() -> list[Value]:
-            found: Future[list[Value]] = Future()
-            loop.call_soon_threadsafe(lambda: found.set_result(collect()))
-            return found.result(COLLECT_TIMEOUT_S)
+            collected: Future[list[Value]] = Future()
+            loop.call_soon_threadsafe(lambda: collected.set_result(collect()))
+            return collected.result(COLLECT_TIMEOUT_S)
 
         if self.otel is not None:
             self.otel.report_metrics(collect_on_loop)
@@ -229,7 +229,7 @@ def outcome_of(message: bytes, id_length: int) -> str:
 
 
 def _code_of(structured: Raw | UnsetType) -> str:
-    """Return the failure code if it is ours; a child may report any, and each would become a label of its own."""
+    """Return the failure code if it is ours; a child may report any, and each would become another label."""
     try:
         error = _decode_error(structured).error if structured is not UNSET else UNSET
         code = _decode_code(error).code if error is not UNSET else ""

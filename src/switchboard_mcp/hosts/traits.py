@@ -1,8 +1,8 @@
-"""The traits of client programs: which copy of a result their model sees, their limits, their ways with tool lists.
+"""The traits of client programs: which copy of a result their model sees, their limits, and how they treat tool lists.
 
 One table, keyed by the name and the version in `clientInfo`. Each row has its source and the day on which that was
-looked at, since hosts change: a newer major version than a row was made for is a host of that name of which only the
-name is known. A program that has no row may be anything, also a script that reads results itself.
+checked, since hosts change: of a newer major version than the row is for, only the name counts as known. A program that
+has no row may be anything, even a script that reads results itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Shows = Literal["text", "structured", "both", ""]
 class HostTraits(Struct, frozen=True, kw_only=True, rename="camel"):
     """One host, in versions from `since` up to, and without, `until`. An empty or zero trait is not known."""
 
-    names: tuple[str, ...]  # of `clientInfo`, in lower case; `*` at the end stands for anything
+    names: tuple[str, ...]  # of `clientInfo`, in lower case; `*` at the end matches anything
     title: str
     since: tuple[int, ...] = ()
     until: tuple[int, ...] = ()
@@ -32,7 +32,7 @@ class HostTraits(Struct, frozen=True, kw_only=True, rename="camel"):
     defers_from: int = 0  # the number of tools from which it does so
     hides_names: bool = False  # before a search its model sees no names, only the instructions of a server
     loads_marked: bool = False  # it loads tools with `anthropic/alwaysLoad` in `_meta` without a search
-    code_mode: bool = False  # its model may call tools from programs of its own
+    code_mode: bool = False  # its model may call tools from its own programs
     ignores_list_changed: bool = False  # it lists tools once
     name_chars: int = 0  # the longest name of a tool, with the prefix it adds
     name_prefix: str = ""  # what it puts before the name of a tool of a server named `switchboard`
@@ -188,13 +188,13 @@ def traits_of(name: str, version: str = "") -> HostTraits:
     ('structured', '', True)
     """
     key = (name, version)
-    found = _known.get(key)
-    if found is None:
-        found = _find(name.lower(), version)
+    traits = _known.get(key)
+    if traits is None:
+        traits = _find(name.lower(), version)
         if len(_known) >= MAX_KNOWN:  # a client may send any name
             _known.clear()
-        _known[key] = found
-    return found
+        _known[key] = traits
+    return traits
 
 
 def _find(name: str, version: str) -> HostTraits:

@@ -1,4 +1,4 @@
-"""A small MCP server in this process, over a transport in memory: how Switchboard offers tools of its own.
+"""A small MCP server in this process, over a transport in memory: how Switchboard offers its own tools.
 
 A `ServerApp` defines its tools and resources. The server speaks the legacy protocol family, since the gateway
 translates between families. It handles requests, progress, cancellation and subscriptions of one client, and keeps a

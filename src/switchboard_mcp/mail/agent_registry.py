@@ -118,10 +118,10 @@ def assign_role(by: str, agent: str, written: str) -> Callable[[State], str]:
     role = require_role(written)
 
     def change(state: State) -> str:
-        known = agents(state)
-        held = {name: entry.role for name, entry in known.items()}
-        if not may_assign(by, agent, role, held):
-            leads = ", ".join(name for name, theirs in held.items() if theirs == "lead")
+        registered = agents(state)
+        roles = {name: entry.role for name, entry in registered.items()}
+        if not may_assign(by, agent, role, roles):
+            leads = ", ".join(name for name, theirs in roles.items() if theirs == "lead")
             message = f"'{by}' may not make '{agent}' {role}. Only the lead ({leads}) may."
             raise refused("mail_forbidden", message)
         _section(state, "agents").setdefault(agent, {})["role"] = role
@@ -141,9 +141,9 @@ def create_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]
         raise refused("mail_team_invalid", message)
 
     def change(state: State) -> Team:
-        known = agents(state)
+        registered = agents(state)
         earlier = teams(state).get(team)
-        is_lead = known.get(by, Agent()).role == "lead"
+        is_lead = registered.get(by, Agent()).role == "lead"
         if earlier is not None and earlier.created_by not in ("", by) and not is_lead:
             message = f"Team '{team}' already exists and belongs to '{earlier.created_by}'."
             raise refused("mail_forbidden", message)
@@ -181,22 +181,22 @@ def addressees(state: State, team: str, role: str | None, sender: str) -> list[A
 
 def find_team(state: State, written: str) -> Team:
     """Return the named team. Raises `mail_team_unknown`."""
-    known = teams(state)
-    match = known.get(agent_name(written) or written)
+    all_teams = teams(state)
+    match = all_teams.get(agent_name(written) or written)
     if match is None:
-        near = nearest(written, known) or list(known)[:5]
+        near = nearest(written, all_teams) or list(all_teams)[:5]
         raise refused("mail_team_unknown", f"There is no team '{written[:80]}'.", nearest=near)
     return match
 
 
 def resolve_recipient(state: State, written: str) -> str:
     """Return the agent with this name, or with this role if it is the only one. It need not exist."""
-    known = agents(state)
+    registered = agents(state)
     name = agent_name(written)
     role = read_role(written)
-    if role is None or name in known:
+    if role is None or name in registered:
         return name if name is not None else written
-    holders = [agent for agent, entry in known.items() if entry.role == role]
+    holders = [agent for agent, entry in registered.items() if entry.role == role]
     if len(holders) > 1:
         message = f"Several agents are {role}: {', '.join(holders)}. Name one of them."
         raise refused("mail_recipient_unknown", message, nearest=holders)

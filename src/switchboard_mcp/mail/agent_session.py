@@ -153,19 +153,19 @@ class AgentSession:
 
     def remember_claims(self, claimed: Sequence[Claimed]) -> None:
         """Remember the fences of claimed messages, for `ack_message`."""
-        self.fences.update((one.message.id, one.fence) for one in claimed)
+        self.fences.update((claim.message.id, claim.fence) for claim in claimed)
         for id in list(self.fences)[:-MAX_FENCES]:
             del self.fences[id]
             self.notes.pop(id, None)
 
     def require_fence(self, id: str, fence: int | None) -> int:
         """Return the fence of a message, claimed here or with this fence. Raises `mail_lease_lost`."""
-        held = fence or self.fences.get(id)
-        if held is None:
+        known_fence = fence or self.fences.get(id)
+        if known_fence is None:
             message = f"Message '{id}' was not claimed through this connection."
             hint = "Claim it first, or pass the `fence` from claim_messages."
             raise refused("mail_lease_lost", message, hint=hint)
-        return held
+        return known_fence
 
     def check_sender(self, agent: str, claimed: str | None) -> None:
         """Raise `mail_identity` if the client claims to be another sender."""

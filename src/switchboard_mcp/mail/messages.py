@@ -149,7 +149,7 @@ class Draft(Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
     """Id of the first message of the conversation. The caller has made sure that the sender takes part in it."""
     attachment: FileAttachment | None = None
     answers: bool = False
-    """True if it answers a message of its recipient, or stands for one that was accepted: contact rules do not
+    """True if it answers a message of its recipient, or represents one that was accepted: contact rules do not
     apply."""
 
 

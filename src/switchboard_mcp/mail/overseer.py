@@ -1,6 +1,6 @@
 """Notes to the overseer, the person at the dashboard, about what this server waits for.
 
-They are sent in the overseer's own name, which no agent can use: whoever reads one knows that the server has written
+They are sent in the overseer's own name, which no agent can use, so the reader knows that the server has written
 it. A note is settled when it no longer matters, so that the inbox shows what is open.
 """
 

@@ -101,10 +101,10 @@ async def list_agents(
 ) -> list[dict[str, object]]:
     """Return all agents: those in the state, and those that only have an inbox."""
     state = await store.state()
-    known = {name: Agent(kind="chat", interface="files") for name in await store.agents()}
-    known |= agent_registry.agents(state)
+    agents = {name: Agent(kind="chat", interface="files") for name in await store.agents()}
+    agents |= agent_registry.agents(state)
     teams = agent_registry.teams(state)
-    views = await asyncio.to_thread(_agent_views, presence, known, unread_warn_s)
+    views = await asyncio.to_thread(_agent_views, presence, agents, unread_warn_s)
     for entry in views:
         within = [name for name, team in teams.items() if entry["name"] in team.members]
         if within:
@@ -113,9 +113,9 @@ async def list_agents(
 
 
 def _agent_views(
-    presence: Presence, known: dict[str, Agent], unread_warn_s: float
+    presence: Presence, agents: dict[str, Agent], unread_warn_s: float
 ) -> list[dict[str, object]]:
-    return [agent_view(presence, name, agent, unread_warn_s) for name, agent in sorted(known.items())]
+    return [agent_view(presence, name, agent, unread_warn_s) for name, agent in sorted(agents.items())]
 
 
 def agent_view(presence: Presence, name: str, agent: Agent, unread_warn_s: float) -> dict[str, object]:

@@ -46,7 +46,7 @@ def parse_paths(written: Sequence[str]) -> list[str]:
 
 
 def current(state: State, at: str) -> list[Reservation]:
-    """Return the reservations in force at this time."""
+    """Return the reservations that apply at this time."""
     rows = state.get(SECTION)
     return [row for row in map(_convert, rows if isinstance(rows, list) else ()) if row and row.until > at]
 

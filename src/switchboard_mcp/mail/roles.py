@@ -25,11 +25,11 @@ def file_name(role: str) -> str:
     return role.replace(" ", "-")
 
 
-def may_assign(by: str, agent: str, role: str, held: Mapping[str, str]) -> bool:
+def may_assign(by: str, agent: str, role: str, roles: Mapping[str, str]) -> bool:
     """Return True if `by` may assign a role to `agent`; `held` maps agents to their roles.
 
     The lead assigns roles. Without a lead anyone may become it, and anyone may take any other role.
     """
-    if held.get(by) == "lead" or "lead" not in held.values():
+    if roles.get(by) == "lead" or "lead" not in roles.values():
         return True
     return by == agent and role != "lead"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.mail.conversations.deadlines import DeadlineWatch
 
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-# Checks per warning period, so a warning comes soon after it is due.
+# Checks per warning period, so a warning is sent soon after it is due.
 CHECKS_PER_PERIOD = 4
 MAX_CHECK_S = 60.0
 DAY_S = 86_400.0

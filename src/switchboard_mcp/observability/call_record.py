@@ -38,7 +38,7 @@ class CallRecord(Struct, array_like=True, gc=False):
     client: str = ""
     """The name of the client program, for the dashboard; the audit log does not have it."""
     number: int = 0
-    """Number of the call in its session, from 1; 0 if it is no call, or its client has no session."""
+    """Number of the call in its session, from 1; 0 if it is not a call, or its client has no session."""
     origin: str = ""
     """`app` for a call under a name that only the pages of apps have, `program` and the id of the run for one that a
     program has made; empty otherwise."""

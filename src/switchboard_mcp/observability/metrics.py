@@ -122,7 +122,9 @@ def render(values: Iterable[Value], timings: Timings | None = None) -> bytes:
         by_metric.setdefault(value.metric, []).append(value)
     lines: list[str] = []
     for name, metric in METRICS.items():
-        shown = [f"{name}{_labels(each.labels)} {_number(each.value)}" for each in by_metric.get(name, ())]
+        shown = [
+            f"{name}{_labels(sample.labels)} {_number(sample.value)}" for sample in by_metric.get(name, ())
+        ]
         if name == DURATION and timings is not None:
             shown = _histogram(timings)
         if shown:

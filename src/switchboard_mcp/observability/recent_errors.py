@@ -41,8 +41,10 @@ class RecentErrors:
 
     def newest(self, code: str, child: str) -> Failure | None:
         """Return the newest failure of a child with this code."""
-        found = (error.problem for error in reversed(self._errors))
-        return next((each for each in found if each.code == code and each.child == child), None)
+        problems = (error.problem for error in reversed(self._errors))
+        return next(
+            (problem for problem in problems if problem.code == code and problem.child == child), None
+        )
 
     def seen_by(self, is_own: Callable[[object], bool]) -> list[RecentError]:
         """Return the failures of shared processes, and those of owners for which `is_own` is True, latest first."""

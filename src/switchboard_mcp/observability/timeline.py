@@ -97,13 +97,13 @@ class Timeline:
     def open_minutes(self) -> list[Span]:
         """Return the counters of the minutes that are not over, with all calls so far."""
         fine, minute = self._spans[0], self._spans[MINUTES]
-        found: dict[int, Span] = {}
+        minutes: dict[int, Span] = {}
         for span in (minute, fine):
             if span.calls:
                 width = TIERS[MINUTES][0]
                 begin = span.at // width * width
-                found.setdefault(begin, Span(begin, begin + width)).merge(span)
-        return list(found.values())
+                minutes.setdefault(begin, Span(begin, begin + width)).merge(span)
+        return list(minutes.values())
 
     def current(self) -> TimelinePoint | None:
         """Return the newest span, which may still grow; None before the first call."""

@@ -131,7 +131,11 @@ class _MetricSnapshot:
     def read(self, metric: str, _options: CallbackOptions) -> Iterable[Observation]:
         if monotonic() - self._at >= SNAPSHOT_S:
             self._values, self._at = list(self._collect()), monotonic()
-        return [Observation(each.value, dict(each.labels)) for each in self._values if each.metric == metric]
+        return [
+            Observation(sample.value, dict(sample.labels))
+            for sample in self._values
+            if sample.metric == metric
+        ]
 
 
 def _instrument(meter: Meter, name: str, look: _MetricSnapshot) -> None:

@@ -51,14 +51,14 @@ class Access(Struct):
 
     def permits(self, subtool: str) -> bool:
         """Return True if the subtool may be listed and called."""
-        known = self.memo.get(subtool)
-        if known is None:
-            known = not self.deny.match(subtool) and (self.allow is None or self.allow.match(subtool))
+        permitted = self.memo.get(subtool)
+        if permitted is None:
+            permitted = not self.deny.match(subtool) and (self.allow is None or self.allow.match(subtool))
             if len(subtool) <= _MEMO_NAME_LENGTH:
                 if len(self.memo) >= _MEMO_SIZE:
                     self.memo.clear()
-                self.memo[subtool] = known
-        return known
+                self.memo[subtool] = permitted
+        return permitted
 
     @property
     def allows_nothing(self) -> bool:

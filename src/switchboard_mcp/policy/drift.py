@@ -271,13 +271,13 @@ def _object(value: object) -> Mapping[str, object]:
 
 
 def _names(value: object) -> set[str]:
-    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
+    return {name for name in value if isinstance(name, str)} if isinstance(value, list) else set()
 
 
 def _only_in_first(one: Iterable[object], other: list[object]) -> str:
     """Return the values that are only in the first list."""
-    known = set(map(_json, other))
-    return ", ".join(text for text in map(_json, one) if text not in known)
+    others = set(map(_json, other))
+    return ", ".join(text for text in map(_json, one) if text not in others)
 
 
 def _kind(schema: object) -> str:

@@ -59,7 +59,7 @@ def spellings(uri: str) -> tuple[str, ...]:
         f"//{_lower_host(authority)}{slash}{path}" if rest[:2] == "//" else rest
     )
     without_query = lowered.partition("?")[0]
-    found: tuple[str, ...] = (
+    uris: tuple[str, ...] = (
         uri,
         plain,
         lowered,
@@ -71,8 +71,8 @@ def spellings(uri: str) -> tuple[str, ...]:
         bare = _PARAMETERS.sub("", without_query)
         if "//" in bare[start + 2 :]:
             return ()
-        found = (*found, bare, bare.rstrip("/"), _PARAMETERS.sub("", lowered))
-    return (uri, plain, *dict.fromkeys(found[2:]))
+        uris = (*uris, bare, bare.rstrip("/"), _PARAMETERS.sub("", lowered))
+    return (uri, plain, *dict.fromkeys(uris[2:]))
 
 
 def _decode_unreserved(uri: str) -> str | None:
@@ -95,7 +95,7 @@ def _decode_unreserved(uri: str) -> str | None:
 
 
 def _is_utf8(uri: str) -> bool:
-    """Return False if the escapes are no UTF-8: lenient decoders read a dot in `%c0%ae`."""
+    """Return False if the escapes are not UTF-8: lenient decoders read a dot in `%c0%ae`."""
     try:
         _ESCAPED_BYTE.sub(lambda match: bytes((int(match[1], 16),)), uri.encode()).decode()
     except UnicodeError:  # also for a lone surrogate

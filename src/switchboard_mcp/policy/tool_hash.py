@@ -122,7 +122,7 @@ def _members(members: Mapping[str, object], prose: Callable[[str], str], *, flat
         elif isinstance(member, str):
             value = prose(member)
         elif name == "annotations" and isinstance(member, dict):
-            value = {key: _plain(one) for key, one in member.items() if one is not None}
+            value = {key: _plain(item) for key, item in member.items() if item is not None}
         elif name in ("arguments", UI):
             value = _plain(member) or None
         # An empty member equals a missing one.
@@ -154,7 +154,7 @@ class _Form:
         if key in PROSE and isinstance(value, str):
             return self.prose(value)
         if key in MAPS and isinstance(value, dict):
-            return {name: self.schema(one, depth + 1) for name, one in value.items()}
+            return {name: self.schema(item, depth + 1) for name, item in value.items()}
         if isinstance(value, list):
             return self.sequence(key, value, depth)
         return self.schema(value, depth + 1) if key in ONE else _plain(value, depth)
@@ -162,12 +162,12 @@ class _Form:
     def sequence(self, key: str, values: list[object], depth: int) -> object:
         """Normalize a list under a keyword."""
         if key in SETS:
-            return _sorted([_plain(one, depth) for one in values])
+            return _sorted([_plain(item, depth) for item in values])
         if key in CHOICES:
-            branches = [self.schema(one, depth + 1) for one in values]
+            branches = [self.schema(item, depth + 1) for item in values]
             return _sorted(branches) if self.flat else branches
         if key in SEQUENCES:
-            return [self.schema(one, depth + 1) for one in values]
+            return [self.schema(item, depth + 1) for item in values]
         return _plain(values, depth)
 
 
@@ -191,9 +191,9 @@ def _sorted(values: list[object]) -> list[object]:
 def _plain(value: object, depth: int = 0) -> object:
     """Return data as it is, with equal numbers written the same way."""
     if isinstance(value, dict) and depth < 4 * MAX_DEPTH:
-        return {key: _plain(one, depth + 1) for key, one in value.items()}
+        return {key: _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list) and depth < 4 * MAX_DEPTH:
-        return [_plain(one, depth + 1) for one in value]
+        return [_plain(item, depth + 1) for item in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return int(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
@@ -210,11 +210,11 @@ def _without_volatile_parts(value: object, depth: int) -> object:
     if isinstance(value, int | float) and _is_epoch(value):
         return _NOTHING
     if isinstance(value, list) and depth < MAX_DEPTH:
-        left = [_without_volatile_parts(one, depth + 1) for one in value]
-        return [one for one in left if one is not _NOTHING]
+        left = [_without_volatile_parts(item, depth + 1) for item in value]
+        return [item for item in left if item is not _NOTHING]
     if isinstance(value, dict) and depth < MAX_DEPTH:
-        kept = {key: _without_volatile_parts(one, depth + 1) for key, one in value.items()}
-        return {key: one for key, one in kept.items() if one is not _NOTHING}
+        kept = {key: _without_volatile_parts(item, depth + 1) for key, item in value.items()}
+        return {key: item for key, item in kept.items() if item is not _NOTHING}
     return _plain(value, depth)
 
 

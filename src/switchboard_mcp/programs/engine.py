@@ -185,7 +185,7 @@ class Engine(Protocol):
         modules: Sequence[Module],
         settled: Mapping[int, Settled],
         limits: Limits,
-        made: int = 0,
+        calls_made: int = 0,
     ) -> Step:
         """Run on with the outcome of at least one pending call; `made` is the number of all calls so far.
 

@@ -53,11 +53,11 @@ class HelperEngine:
 
     async def check(self, code: str, modules: Sequence[Module]) -> CheckReport:
         """Check a program against the stubs of its modules. Nothing of it runs."""
-        if sum(len(one.stub) for one in modules) > MAX_STUB_BYTES:
+        if sum(len(module.stub) for module in modules) > MAX_STUB_BYTES:
             return CheckReport(
                 failure=Failed("limit", "The stubs of the program's modules are larger than 8 MiB.")
             )
-        parts = [_module(one, stub=True) for one in modules]
+        parts = [_module(module, stub=True) for module in modules]
         request = frames.CheckRequest(code, parts, BUILTIN_STUBS)
         body, _ = await self._ask(request, frames.Checked, CHECK_TIMEOUT_S)
         if isinstance(body, Failed):
@@ -83,7 +83,7 @@ class HelperEngine:
         """Run a program to its first step. `input` is a JSON value, or empty if there is none."""
         if len(code) > limits.code_kb * 1024:
             return named(Failed("limit", "The program is too long.", limit="code_kb"), limits)
-        parts = [_module(one) for one in modules]
+        parts = [_module(module) for module in modules]
         return await self._step(
             frames.StartRequest(code, parts, input, _limits(limits), seed, clock), limits, None
         )
@@ -94,7 +94,7 @@ class HelperEngine:
         modules: Sequence[Module],
         settled: Mapping[int, Settled],
         limits: Limits,
-        made: int = 0,
+        calls_made: int = 0,
     ) -> Step:
         """Run on with the outcome of at least one pending call; `made` is the number of all calls so far."""
         outcomes = [
@@ -102,7 +102,7 @@ class HelperEngine:
             for number, one in settled.items()
         ]
         parts = [_module(one) for one in modules]
-        request = frames.ResumeRequest(b"", parts, outcomes, _limits(limits, made))
+        request = frames.ResumeRequest(b"", parts, outcomes, _limits(limits, calls_made))
         return await self._step(request, limits, suspension)
 
     async def take_snapshot(self, suspension: Suspension) -> None:
@@ -124,7 +124,7 @@ class HelperEngine:
     @property
     def parts(self) -> list[str]:
         """The mechanisms that confine the helpers, as far as one was started."""
-        return next((one.parts for one in self._pool.helpers), [])
+        return next((helper.parts for helper in self._pool.helpers), [])
 
     async def confine(self) -> list[str]:
         """Return the mechanisms that confine a helper here. Raises as the start of one does."""
@@ -142,7 +142,7 @@ class HelperEngine:
         if isinstance(body, Failed):
             return named(body, limits)
         if not _is_sound(body):
-            return Failed("crash", "The helper of programs sent what is no JSON. Run the program again.")
+            return Failed("crash", "The helper of programs sent invalid JSON. Run the program again.")
         if body.waiting is not None:
             following = Suspension(body.waiting.snapshot)
             if helper is not None:
@@ -239,9 +239,9 @@ def _module(module: Module, *, stub: bool = False) -> frames.ModuleFrame:
     return frames.ModuleFrame(module.name, list(module.functions), module.stub if stub else "")
 
 
-def _limits(limits: Limits, made: int = 0) -> frames.LimitsFrame:
+def _limits(limits: Limits, calls_made: int = 0) -> frames.LimitsFrame:
     """Return the limits for the rest of a program that has made some calls."""
-    left = max(0, limits.calls - made)
+    left = max(0, limits.calls - calls_made)
     return frames.LimitsFrame(
         float(limits.seconds), limits.memory_mb, left, limits.answer_kb, limits.recursion
     )
@@ -263,12 +263,15 @@ class _Analysis(msgspec.Struct):
 def _report(body: frames.Checked, modules: Sequence[Module]) -> CheckReport:
     """Return the report of a check. Raises `msgspec.ValidationError` if its analysis has another shape."""
     analysis = msgspec.convert(body.analysis, _Analysis)
-    known = {(one.name, function) for one in modules for function in one.functions}
+    functions = {(module.name, function) for module in modules for function in module.functions}
     return CheckReport(
         diagnostics=body.diagnostics,
-        manifest=sorted(known.intersection(analysis.calls)),
-        hints=[one.message for one in analysis.hints],
-        refusals=[Diagnostic(one.code, one.message, one.line, one.column) for one in analysis.refusals],
+        manifest=sorted(functions.intersection(analysis.calls)),
+        hints=[finding.message for finding in analysis.hints],
+        refusals=[
+            Diagnostic(finding.code, finding.message, finding.line, finding.column)
+            for finding in analysis.refusals
+        ],
         syntax_error=body.syntax_error,
         failure=body.failure,
         analysis=body.analysis,

@@ -78,7 +78,10 @@ class HelperPool:
 
     async def take_snapshot(self, suspension: Suspension) -> None:
         """Take the snapshot of a program if a helper holds it. Raises nothing: without success it has none."""
-        helper = next((one for one in self._idle if one.held is suspension and not one.is_lost), None)
+        helper = next(
+            (candidate for candidate in self._idle if candidate.held is suspension and not candidate.is_lost),
+            None,
+        )
         if helper is not None and not suspension.snapshot:
             self._idle.remove(helper)
             if await self._dump(helper):
@@ -125,23 +128,23 @@ class HelperPool:
 
     async def _dump(self, helper: HelperProcess) -> bool:
         """Let a helper give up the program that it holds. Return False if the helper was lost; it is then ended."""
-        held, helper.held = helper.held, None
-        if held is None or held.snapshot:
+        suspension, helper.held = helper.held, None
+        if suspension is None or suspension.snapshot:
             return True
-        done = self._dumping[held] = asyncio.Event()
+        done = self._dumping[suspension] = asyncio.Event()
         answer: frames.Answer | None = None
         try:
             answer = await helper.request(DUMP, DUMP_TIMEOUT_S)
         except (HelperLostError, HelperTimeoutError):
             return False
         finally:
-            del self._dumping[held]
+            del self._dumping[suspension]
             done.set()
             if answer is None or answer.retires or not isinstance(answer.body, frames.Dumped):
                 self._end(helper)
                 self._wake_next()
         if isinstance(answer.body, frames.Dumped):
-            held.snapshot, held.failure = answer.body.snapshot, _own_failure(answer.body.failed)
+            suspension.snapshot, suspension.failure = answer.body.snapshot, _own_failure(answer.body.failed)
         return not helper.is_lost
 
     async def _wait_for_release(self) -> None:
@@ -164,14 +167,16 @@ class HelperPool:
     def _trim(self) -> None:
         """End idle helpers but one, unless they hold a program."""
         self._trimming = None
-        for helper in [one for one in self._idle if one.held is None][: len(self._idle) - 1]:
+        for helper in [candidate for candidate in self._idle if candidate.held is None][
+            : len(self._idle) - 1
+        ]:
             self._idle.remove(helper)
             self._end(helper)
         if len(self._idle) > 1:
             self._trimming = asyncio.get_running_loop().call_later(IDLE_S, self._trim)
 
     def _forget_lost(self) -> None:
-        for helper in [one for one in self._idle if one.is_lost]:
+        for helper in [candidate for candidate in self._idle if candidate.is_lost]:
             self._idle.remove(helper)
             self._end(helper)
 

@@ -67,21 +67,21 @@ class KeptPrograms:
 
     def all(self) -> list[KeptProgram]:
         """Return all programs that can be read, by name."""
-        found = []
+        programs = []
         for name in self.names():
             try:
-                found.append(_parse(name, self._read(self._path(name))))
+                programs.append(_parse(name, self._read(self._path(name))))
             except OSError:
                 continue
-        return found
+        return programs
 
     def find(self, query: str, limit: int) -> list[KeptProgram]:
         """Return the programs whose name or description matches best."""
-        known = self.all()
-        if not known:
+        programs = self.all()
+        if not programs:
             return []
-        index = Index([SearchDocument(one.name, one.description) for one in known])
-        return [known[hit.place] for hit in index.search(query, limit)]
+        index = Index([SearchDocument(program.name, program.description) for program in programs])
+        return [programs[hit.place] for hit in index.search(query, limit)]
 
     def write(self, name: str, code: str, description: str = "") -> str:
         """Write a program, in place of an earlier one of that name; return its file."""
@@ -116,7 +116,7 @@ class KeptPrograms:
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):
-            message = f"{name[:64]!r} is no name for a program. Use lower-case letters, digits, _ and -, at most 64."
+            message = f"{name[:64]!r} is not a valid program name. Use lower-case letters, digits, _ and -, at most 64."
             raise refused("program_unknown", message)
         return os.path.join(self.folder, name + SUFFIX)
 

@@ -153,35 +153,35 @@ class LearnedTypes:
     async def _learn(self, spec: ChildSpec, subtool: str, name: str, settled: Settled) -> Settled:
         if settled.text is not None:
             return self._learn_text(spec, subtool, name, settled.text)
-        known = self._subtools(spec).get(subtool) or LearnedResult()
-        against = Shape() if known.is_mixed else known.shape
+        learned = self._subtools(spec).get(subtool) or LearnedResult()
+        against = Shape() if learned.is_mixed else learned.shape
         locked = self._locked(spec, subtool)
         if locked:
             against = from_schema(locked)
-        elif known.results < FIRM_RESULTS:
+        elif learned.results < FIRM_RESULTS:
             against = Shape()
         observe = partial(_observe, settled.value, against, IN_LOCK if locked else "")
         is_small = len(settled.value) <= work_thread.LOOP_BYTES
-        found = observe() if is_small else await work_thread.run(observe)
-        if found is None:
+        observation = observe() if is_small else await work_thread.run(observe)
+        if observation is None:
             return settled
-        self._keep(spec, subtool, found)
-        if found.difference:
+        self._keep(spec, subtool, observation)
+        if observation.difference:
             cure = _cure(spec) if locked else ""
-            return Settled(raised="TypeError", message=f"{name}: {found.difference}.{cure}")
+            return Settled(raised="TypeError", message=f"{name}: {observation.difference}.{cure}")
         return settled
 
     def _learn_text(self, spec: ChildSpec, subtool: str, name: str, text: str) -> Settled:
-        known, locked = self._subtools(spec).get(subtool), self._locked(spec, subtool)
+        earlier, locked = self._subtools(spec).get(subtool), self._locked(spec, subtool)
         self._keep(spec, subtool, _Observation(None))
         if locked and difference(from_schema(locked), text):
             learned = self._subtools(spec).get(subtool)
             cure = _cure(spec) if learned is not None and learned.may_be_text else ""
             message = f"{name}: the result is a text, JSON {IN_LOCK}: {text[:TEXT_CHARS]}"
             return Settled(raised="RuntimeError", message=message + cure)
-        if known is None or known.results < FIRM_RESULTS or known.is_mixed:
+        if earlier is None or earlier.results < FIRM_RESULTS or earlier.is_mixed:
             return Settled(text=text)
-        message = f"{name}: the result is a text, was JSON in {known.results} results: {text[:TEXT_CHARS]}"
+        message = f"{name}: the result is a text, was JSON in {earlier.results} results: {text[:TEXT_CHARS]}"
         return Settled(raised="RuntimeError", message=message)
 
     def sample(self, spec: ChildSpec, tool: Tool, result: Raw | bytes) -> None:
@@ -200,23 +200,25 @@ class LearnedTypes:
         self._sampling += 1
         body = bytes(result)
 
-        def done(found: _Observation | Exception | None) -> None:
+        def done(observation: _Observation | Exception | None) -> None:
             self._sampling -= 1
-            if isinstance(found, _Observation):
-                self._keep(spec, tool.name, found, is_sample=True)
+            if isinstance(observation, _Observation):
+                self._keep(spec, tool.name, observation, is_sample=True)
 
         work_thread.submit(lambda: _observe_result(body), done)
 
     def _locked(self, spec: ChildSpec, subtool: str) -> object:
         return self._pins.result_schema(spec.name, subtool) if self._pins is not None else None
 
-    def _keep(self, spec: ChildSpec, subtool: str, found: _Observation, *, is_sample: bool = False) -> None:
+    def _keep(
+        self, spec: ChildSpec, subtool: str, observation: _Observation, *, is_sample: bool = False
+    ) -> None:
         """Widen the type of a subtool, and write it if it has changed; in a thread for a sample."""
         subtools = self._subtools(spec)
         before = subtools.get(subtool) or LearnedResult()
         if subtool not in subtools and len(subtools) >= MAX_SUBTOOLS:
             return
-        after = _widened(before, found)
+        after = _widened(before, observation)
         subtools[subtool] = after
         count = after.results + after.texts
         if count in WRITTEN_AT or after.schema != before.schema:
@@ -275,15 +277,15 @@ def _ignore(outcome: object) -> None:
     """Leave out a write that failed: the type is learned again."""
 
 
-def _widened(known: LearnedResult, found: _Observation) -> LearnedResult:
-    if found.shape is None:
-        texts = known.texts + 1
-        is_mixed = known.is_mixed or (known.results > 0 and texts >= MIXED_TEXTS)
-        return LearnedResult(known.shape, known.results, texts, is_mixed)
-    shape = bounded(merge(known.shape, found.shape)) if known.results else found.shape
+def _widened(learned: LearnedResult, observation: _Observation) -> LearnedResult:
+    if observation.shape is None:
+        texts = learned.texts + 1
+        is_mixed = learned.is_mixed or (learned.results > 0 and texts >= MIXED_TEXTS)
+        return LearnedResult(learned.shape, learned.results, texts, is_mixed)
+    shape = bounded(merge(learned.shape, observation.shape)) if learned.results else observation.shape
     # A tool that reads files may answer with a text that happens to be JSON.
-    is_mixed = known.is_mixed or (known.results == 0 and known.texts > 0)
-    return LearnedResult(shape, known.results + 1, known.texts, is_mixed)
+    is_mixed = learned.is_mixed or (learned.results == 0 and learned.texts > 0)
+    return LearnedResult(shape, learned.results + 1, learned.texts, is_mixed)
 
 
 def _unwrapped(settled: Settled, schema: Raw | UnsetType) -> Settled:

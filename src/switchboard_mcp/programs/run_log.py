@@ -262,16 +262,16 @@ class RunStore:
 
     def _files(self) -> list[tuple[float, int, str]]:
         """Return the time of the last change, the size and the path of each log, oldest first."""
-        found = []
+        files = []
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(SUFFIX):
                         status = entry.stat(follow_symlinks=False)
-                        found.append((status.st_mtime, status.st_size, entry.path))
+                        files.append((status.st_mtime, status.st_size, entry.path))
         except OSError:
             return []
-        return sorted(found)
+        return sorted(files)
 
     def _path(self, run: str) -> str:
         if not run.isalnum() or len(run) > 64 or not run.isascii():

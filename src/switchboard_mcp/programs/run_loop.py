@@ -100,7 +100,7 @@ def open_log(
     store: RunStore, program: Program, limits: Limits, version: str, note: dict[str, str] | None = None
 ) -> RunLog:
     """Create the log of a new run. Raises `OSError`."""
-    modules = [replace(one, stub="") for one in program.modules]
+    modules = [replace(module, stub="") for module in program.modules]
     start = StartRecord(
         program.code, modules, program.input, program.seed, program.clock, limits, version, note or {}
     )
@@ -164,7 +164,7 @@ class _Run:
         self._on_progress = on_progress
         self._may_repeat = may_repeat
         self._is_stopping = is_stopping
-        self._functions = {one.name: one.functions for one in program.modules}
+        self._functions = {module.name: module.functions for module in program.modules}
         self._made: dict[int, CallMade] = {}
         self._queue: deque[ProgramCall] = deque()
         self._tasks: dict[asyncio.Task[Settled], int] = {}
@@ -206,8 +206,8 @@ class _Run:
         """Return the last wait of a run, from its snapshot or by a replay. The calls that may be made are queued."""
         self._recorded = recorded
         for wait in recorded.waits:
-            for one in wait.calls:
-                self._register(one)
+            for call in wait.calls:
+                self._register(call)
             self._printed.append(wait.printed)
         for result in recorded.results.values():
             self._restore_result(result)
@@ -216,14 +216,14 @@ class _Run:
         step = await self._last_wait(recorded, version)
         if not isinstance(step, Waiting):
             return step
-        for one in (call for wait in recorded.waits for call in wait.calls):
-            if one.id in recorded.results:
-                if one.id in step.pending:
-                    self._done[one.id] = recorded.results[one.id].settled
-            elif one.id in recorded.sent and not self._may_repeat(one.module, self._subtool(one)):
-                self._settle_uncertain(one)
+        for call in (call for wait in recorded.waits for call in wait.calls):
+            if call.id in recorded.results:
+                if call.id in step.pending:
+                    self._done[call.id] = recorded.results[call.id].settled
+            elif call.id in recorded.sent and not self._is_repeatable(call):
+                self._settle_uncertain(call)
             else:
-                self._queue.append(one)
+                self._queue.append(call)
         return step
 
     async def _last_wait(self, recorded: RecordedRun, version: str) -> Step:
@@ -233,18 +233,18 @@ class _Run:
         return await replay(self._engine, self._program, self._limits, recorded)
 
     def _restore_result(self, result: ResultRecord) -> None:
-        made = self._made.get(result.id)
-        if made is not None:
-            made.ms, made.bytes = result.ms, _size(result.settled)
-            made.outcome, made.message = cast("CallOutcome", result.outcome), result.settled.message
-            self._bytes += made.bytes
+        call_made = self._made.get(result.id)
+        if call_made is not None:
+            call_made.ms, call_made.bytes = result.ms, _size(result.settled)
+            call_made.outcome, call_made.message = cast("CallOutcome", result.outcome), result.settled.message
+            self._bytes += call_made.bytes
 
-    def _settle_uncertain(self, one: ProgramCall) -> None:
+    def _settle_uncertain(self, call: ProgramCall) -> None:
         message = (
-            f"{one.module}.{one.function}: Switchboard was restarted during the call. It may have been carried out, "
+            f"{call.module}.{call.function}: Switchboard was restarted during the call. It may have been carried out, "
             "and was not repeated."
         )
-        self._record(one.id, Settled(raised="RuntimeError", message=message), 0.0, "uncertain")
+        self._record(call.id, Settled(raised="RuntimeError", message=message), 0.0, "uncertain")
 
     # Steps
 
@@ -280,13 +280,13 @@ class _Run:
         self._records.write(*[SnapshotRecord(suspension.snapshot)] if fits else [])
 
     async def _resume(self, step: Waiting, settled: dict[int, Settled]) -> Step:
-        resume, modules, made = self._engine.resume, self._program.modules, len(self._made)
-        following = await resume(step.suspension, modules, settled, self._limits, made)
+        resume, modules, calls_made = self._engine.resume, self._program.modules, len(self._made)
+        following = await resume(step.suspension, modules, settled, self._limits, calls_made)
         if isinstance(following, Failed) and following.kind in ("lost", "snapshot"):
             again = await self._replay_last(following)
             if not isinstance(again, Waiting):
                 return again
-            following = await resume(again.suspension, modules, settled, self._limits, made)
+            following = await resume(again.suspension, modules, settled, self._limits, calls_made)
         self._recorded = None
         return following
 
@@ -307,32 +307,32 @@ class _Run:
         """Take what a step has made: calls to queue, printed text, and its record."""
         self._printed.append(step.printed[-self._limits.answer_kb * 1024 :])
         if isinstance(step, Waiting):
-            for one in step.calls:
-                if self._subtool(one) == "":
-                    return Failed("crash", f"The helper of programs asked for {one.module}.{one.function}.")
-                if one.id in self._made:
+            for call in step.calls:
+                if self._subtool(call) == "":
+                    return Failed("crash", f"The helper of programs asked for {call.module}.{call.function}.")
+                if call.id in self._made:
                     return Failed("crash", "The helper of programs made a call twice. Run the program again.")
-                self._register(one)
-                self._queue.append(one)
+                self._register(call)
+                self._queue.append(call)
             if not (self._queue or self._tasks or self._done):
                 return Failed("crash", "The helper of programs waits for no call. Run the program again.")
             if len(self._made) > self._limits.calls:  # the helper is not trusted
                 return self._exceeded("calls", "The program makes too many calls.")
             self._records.add(WaitRecord(settled, step.calls, step.pending, step.printed))
         elif isinstance(step, Finished):
-            for one in step.calls:
-                self._register(one)
+            for call in step.calls:
+                self._register(call)
         elif step.limit == "calls":  # the engine knows how many were left
             exceeded = self._exceeded("calls", "The program makes too many calls.")
             return replace(exceeded, line=step.line, traceback=step.traceback)
         return step
 
-    def _subtool(self, one: ProgramCall) -> str:
+    def _subtool(self, call: ProgramCall) -> str:
         """Return the subtool of a call, empty if it is not in the manifest: the helper is not trusted."""
-        return self._functions.get(one.module, {}).get(one.function, "")
+        return self._functions.get(call.module, {}).get(call.function, "")
 
-    def _register(self, one: ProgramCall) -> None:
-        self._made[one.id] = CallMade(one.module, one.function, self._subtool(one))
+    def _register(self, call: ProgramCall) -> None:
+        self._made[call.id] = CallMade(call.module, call.function, self._subtool(call))
 
     # Calls
 
@@ -341,7 +341,7 @@ class _Run:
         room = self._limits.at_once - len(self._tasks)
         leaving = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
         if leaving:
-            self._records.add(SentRecord([one.id for one in leaving]))
+            self._records.add(SentRecord([call.id for call in leaving]))
             if not all(map(self._is_repeatable, leaving)):
                 self._records.write()
                 if self._log is not None:
@@ -349,28 +349,28 @@ class _Run:
         if len(leaving) == 1 and not self._tasks and not self._done:
             await self._call_here(leaving[0])
             return
-        for one in leaving:
-            self._began[one.id] = time.monotonic()
-            task = asyncio.ensure_future(self._call(one.module, self._subtool(one), one.arguments))
-            self._tasks[task] = one.id
+        for call in leaving:
+            self._began[call.id] = time.monotonic()
+            task = asyncio.ensure_future(self._call(call.module, self._subtool(call), call.arguments))
+            self._tasks[task] = call.id
 
-    def _is_repeatable(self, one: ProgramCall) -> bool:
-        return self._may_repeat(one.module, self._subtool(one))
+    def _is_repeatable(self, call: ProgramCall) -> bool:
+        return self._may_repeat(call.module, self._subtool(call))
 
-    async def _call_here(self, one: ProgramCall) -> None:
+    async def _call_here(self, call: ProgramCall) -> None:
         """Make the only call that is open. A task of its own would cost three turns of the event loop."""
         began = time.monotonic()
         outcome: CallOutcome
         try:
-            settled = await self._call(one.module, self._subtool(one), one.arguments)
+            settled = await self._call(call.module, self._subtool(call), call.arguments)
             outcome = "error" if settled.raised else "ok"
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                self._made[one.id].outcome = "cancelled"
+                self._made[call.id].outcome = "cancelled"
                 raise
             settled, outcome = CANCELLED, "cancelled"
-        self._record(one.id, settled, (time.monotonic() - began) * 1000, outcome)
+        self._record(call.id, settled, (time.monotonic() - began) * 1000, outcome)
 
     async def _wait_for_a_call(self) -> None:
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -378,7 +378,7 @@ class _Run:
 
     def _collect(self) -> None:
         """Record the outcome of every call that has ended."""
-        for task in [one for one in self._tasks if one.done()]:
+        for task in [running for running in self._tasks if running.done()]:
             number = self._tasks.pop(task)
             ms = (time.monotonic() - self._began.pop(number)) * 1000
             if task.cancelled():
@@ -391,15 +391,20 @@ class _Run:
             self._record(number, settled, ms, "error" if settled.raised else "ok")
 
     def _record(self, number: int, settled: Settled, ms: float, outcome: CallOutcome) -> None:
-        made = self._made[number]
-        made.ms, made.bytes, made.outcome, made.message = ms, _size(settled), outcome, settled.message
-        self._bytes += made.bytes
+        call_made = self._made[number]
+        call_made.ms, call_made.bytes, call_made.outcome, call_made.message = (
+            ms,
+            _size(settled),
+            outcome,
+            settled.message,
+        )
+        self._bytes += call_made.bytes
         self._done[number] = settled
         self._records.add(ResultRecord(number, settled, ms, outcome))
-        if self._records.is_due or not self._may_repeat(made.module, made.subtool):
+        if self._records.is_due or not self._may_repeat(call_made.module, call_made.subtool):
             self._records.write()
         if self._on_progress is not None:
-            self._on_progress(made)
+            self._on_progress(call_made)
 
     async def _linger(self) -> None:
         """Wait for the calls that are under way when the program has ended, then cancel them."""
@@ -425,9 +430,12 @@ class _Run:
     # The end
 
     def _outcome(self, step: Step) -> Outcome:
-        for made in self._made.values():
-            if made.outcome == "open":
-                made.outcome, made.message = "cancelled", "The program ended before the call was sent."
+        for call_made in self._made.values():
+            if call_made.outcome == "open":
+                call_made.outcome, call_made.message = (
+                    "cancelled",
+                    "The program ended before the call was sent.",
+                )
         outcome = Outcome(printed=self._text(), calls=list(self._made.values()))
         outcome.run = self._log.run if self._log is not None else ""
         if isinstance(step, Finished):

@@ -18,18 +18,18 @@ DIFFERED = Failed(
 
 async def replay(engine: Engine, program: Program, limits: Limits, recorded: RecordedRun) -> Step:
     """Return the last wait of a run; a failure if the program makes other calls than those recorded."""
-    made = 0
+    calls_made = 0
     step = await engine.start(
         program.code, program.modules, program.input, limits, program.seed, program.clock
     )
     for number, wait in enumerate(recorded.waits):
         if number and isinstance(step, Waiting):
-            known = [one for one in wait.settled if one in recorded.results]
-            settled = {one: recorded.results[one].settled for one in known}
-            step = await engine.resume(step.suspension, program.modules, settled, limits, made)
+            ids = [id for id in wait.settled if id in recorded.results]
+            settled = {id: recorded.results[id].settled for id in ids}
+            step = await engine.resume(step.suspension, program.modules, settled, limits, calls_made)
         if isinstance(step, Failed) and step.kind in ("crash", "limit", "lost"):
             return step
         if not isinstance(step, Waiting) or list(step.calls) != wait.calls:
             return DIFFERED
-        made += len(step.calls)
+        calls_made += len(step.calls)
     return replace(step, calls=(), printed="") if isinstance(step, Waiting) else step

@@ -89,25 +89,25 @@ class _Walk:
         if _has_data_keys(value):
             return Shape({OBJECT: 1}, values=self.merged(iter(value.values()), depth + 1) or Shape())
         self.parts -= len(value)
-        return Shape({OBJECT: 1}, {key: self.shape(one, depth + 1) for key, one in value.items()})
+        return Shape({OBJECT: 1}, {key: self.shape(item, depth + 1) for key, item in value.items()})
 
     def merged(self, values: Iterator[object], depth: int) -> Shape | None:
         """Return the shape of several values together. Of very many, the first ones are looked at."""
-        found: Shape | None = None
+        shape: Shape | None = None
         for value in values:
             if self.values < 0:
                 break
             # Equal shapes take room once.
             parts = self.parts
-            one = self.shape(value, depth)
-            if self.values < 0 and found is not None:
+            item_shape = self.shape(value, depth)
+            if self.values < 0 and shape is not None:
                 break  # it was looked at in part
-            found = one if found is None else merge(found, one)
-            if found.is_any:
-                return found
-            if found is not one:
+            shape = item_shape if shape is None else merge(shape, item_shape)
+            if shape.is_any:
+                return shape
+            if shape is not item_shape:
                 self.parts = parts
-        return found
+        return shape
 
 
 def shape_of(value: object) -> Shape:
@@ -137,8 +137,8 @@ def merge(left: Shape, right: Shape) -> Shape:
     fields = dict(left.fields)
     for key, shape in right.fields.items():
         fields[key] = merge(fields[key], shape) if key in fields else shape
-    found = Shape(kinds, fields, items=items)
-    return Shape(kinds, values=_as_map(found), items=items) if _is_map(found) else found
+    merged_shape = Shape(kinds, fields, items=items)
+    return Shape(kinds, values=_as_map(merged_shape), items=items) if _is_map(merged_shape) else merged_shape
 
 
 def bounded(shape: Shape) -> Shape:
@@ -169,11 +169,11 @@ def _either(left: Shape | None, right: Shape | None) -> Shape | None:
 
 
 def _as_map(shape: Shape) -> Shape | None:
-    """Return the shape of the values of an object, whatever their keys; None if it is no object."""
-    found = shape.values
+    """Return the shape of the values of an object, whatever their keys; None if it is not an object."""
+    values = shape.values
     for field in shape.fields.values():
-        found = _either(found, field)
-    return found
+        values = _either(values, field)
+    return values
 
 
 def _has_data_keys(value: dict[str, object]) -> bool:
@@ -259,14 +259,14 @@ def _differences(
     shape: Shape, value: object, path: str, source: str, depth: int, left: list[int]
 ) -> Iterator[str]:
     left[0] -= 1
-    known = shape.kinds.keys() - {NULL}
+    expected = shape.kinds.keys() - {NULL}
     kind = kind_of(value)
-    if left[0] < 0 or depth > MAX_DEPTH or shape.is_any or not known or kind == NULL:
+    if left[0] < 0 or depth > MAX_DEPTH or shape.is_any or not expected or kind == NULL:
         return
-    if not _is_known(kind, known):
-        if len(known) > 1 and not source:
+    if not _is_known(kind, expected):
+        if len(expected) > 1 and not source:
             return
-        was = " or ".join(WORDS[one] for one in sorted(known))
+        was = " or ".join(WORDS[name] for name in sorted(expected))
         times = "in 1 result" if shape.seen == 1 else f"in {shape.seen} results"
         yield f"{path} is {WORDS[kind]}, was {was} {source or times}"
     elif isinstance(value, list) and shape.items is not None:
@@ -280,9 +280,9 @@ def _differences(
                 yield from _differences(inner, item, place, source, depth + 1, left)
 
 
-def _is_known(kind: str, known: Set[str]) -> bool:
+def _is_known(kind: str, expected: Set[str]) -> bool:
     """Return True if a kind is known. Whole numbers and others are one kind."""
-    return kind in known or (kind in NUMBERS and not known.isdisjoint(NUMBERS))
+    return kind in expected or (kind in NUMBERS and not expected.isdisjoint(NUMBERS))
 
 
 def changed_kind(before: Shape, after: Shape) -> str:
@@ -291,14 +291,14 @@ def changed_kind(before: Shape, after: Shape) -> str:
 
 
 def _changes(before: Shape, after: Shape, path: str) -> Iterator[str]:
-    known, found = before.kinds.keys() - {NULL}, after.kinds.keys() - {NULL}
-    if before.is_any or not known:
+    kinds_before, kinds = before.kinds.keys() - {NULL}, after.kinds.keys() - {NULL}
+    if before.is_any or not kinds_before:
         return
     if after.is_any:
         yield f"{path} may be anything"
         return
-    for kind in sorted(found - known):
-        if not _is_known(kind, known):
+    for kind in sorted(kinds - kinds_before):
+        if not _is_known(kind, kinds_before):
             yield f"{path} may be {WORDS[kind]}"
     if before.items is not None and after.items is not None:
         yield from _changes(before.items, after.items, f"{path}[]")

@@ -128,7 +128,7 @@ def for_apps_only(tool: Raw, name: str) -> Raw:
 def page_record(uri: str, result: Raw) -> Raw | None:
     """Return what is locked of a page: the digest of all that a host gets of it, and its `_meta.ui` to be read.
 
-    None if the result of `resources/read` is no page, or is too large for a digest.
+    None if the result of `resources/read` is not a page, or is too large for a digest.
     """
     from hashlib import sha256  # only if there is a lock, or one is made
 

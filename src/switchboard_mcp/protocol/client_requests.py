@@ -78,8 +78,8 @@ def missing_capability(capabilities: Raw | bytes, method: str, params: Raw | Uns
         return {"elicitation": {mode: {}}}
     modes = _members(declared["elicitation"])
     # A client that names no mode supports forms, the only mode of older versions.
-    known = mode in modes or (mode == "form" and "url" not in modes)
-    return None if known else {"elicitation": {mode: {}}}
+    is_supported = mode in modes or (mode == "form" and "url" not in modes)
+    return None if is_supported else {"elicitation": {mode: {}}}
 
 
 def undeclared_capabilities(capabilities: bytes, data: Raw | UnsetType) -> Capability | None:
@@ -91,8 +91,8 @@ def undeclared_capabilities(capabilities: bytes, data: Raw | UnsetType) -> Capab
     declared = _members(capabilities)
     missing: Capability = {}
     for name, parts in required.items():
-        known = _members(declared[name]) if name in declared else {}
-        missing_parts = {part: value for part, value in parts.items() if part not in known}
+        members = _members(declared[name]) if name in declared else {}
+        missing_parts = {part: value for part, value in parts.items() if part not in members}
         if missing_parts or name not in declared:
             missing[name] = missing_parts
     return missing or None
@@ -139,7 +139,8 @@ def are_input_responses(responses: Raw) -> bool:
     """Return True for null, and for an object whose members are objects, or null for those that are missing."""
     try:
         return bytes(responses) == b"null" or all(
-            is_object(each) or bytes(each) == b"null" for each in decode_members(responses).values()
+            is_object(response) or bytes(response) == b"null"
+            for response in decode_members(responses).values()
         )
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False

@@ -119,14 +119,14 @@ def created_task(result: bytes) -> CreatedTask:
 def reported_task(task: bytes) -> CreatedTask:
     """Return the task that an object describes."""
     try:
-        found = _decode_timed(task)
+        timed = _decode_timed(task)
     except _UNREADABLE:
         try:
             return CreatedTask(_decode_task(task).task_id)
         except _UNREADABLE:
             return NO_TASK
-    ttl = found.ttl_ms if found.ttl_ms is not None else found.ttl
-    return CreatedTask(found.task_id, inf if ttl is None or ttl < 0 else ttl / 1000, found.status in ENDED)
+    ttl = timed.ttl_ms if timed.ttl_ms is not None else timed.ttl
+    return CreatedTask(timed.task_id, inf if ttl is None or ttl < 0 else ttl / 1000, timed.status in ENDED)
 
 
 def poll_interval_s(task: bytes) -> float:
@@ -184,10 +184,10 @@ def elicitation(params: Raw | UnsetType) -> str:
 def required_elicitations(data: Raw | UnsetType) -> list[str]:
     """Return the ids in the data of the error that requires elicitations."""
     try:
-        found = _decode_elicitations(data).elicitations if data is not UNSET else []
+        elicitations = _decode_elicitations(data).elicitations if data is not UNSET else []
     except _UNREADABLE:
         return []
-    return [one.elicitation_id for one in found if one.elicitation_id]
+    return [elicitation.elicitation_id for elicitation in elicitations if elicitation.elicitation_id]
 
 
 def task_concerned(params: Raw | UnsetType) -> str:

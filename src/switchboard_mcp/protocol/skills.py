@@ -150,22 +150,22 @@ def read_manifest(folder: str, body: bytes) -> list[dict[str, object]]:
 def read_frontmatter(body: bytes) -> dict[str, str]:
     """Return the plain values in the head of a `SKILL.md`; lists and nested values are left out."""
     lines = body.decode("utf-8", "replace").lstrip("\ufeff").splitlines()[:200]
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     if not lines or lines[0].strip() != "---":
-        return found
+        return fields
     for line in lines[1:]:
         if line.strip() == "---":
-            return found
+            return fields
         name, colon, value = line.partition(":")
         value = value.strip()
         if colon and value and name.strip() == name and not value.startswith(("[", "{", "|", ">", "&", "*")):
             is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-            found[name] = value[1:-1] if is_quoted else value
+            fields[name] = value[1:-1] if is_quoted else value
     return {}
 
 
 def build_entry(uri: str, main: bytes, files: list[dict[str, object]]) -> Raw | None:
-    """Return the entry for a skill whose files are resources, or None if its main file is none of a skill."""
+    """Return the entry for a skill whose files are resources, or None if its main file is not that of a skill."""
     frontmatter = read_frontmatter(main)
     if not frontmatter.get("name") or not frontmatter.get("description"):
         return None

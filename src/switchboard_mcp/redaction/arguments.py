@@ -104,9 +104,11 @@ class ArgumentMasks(Struct, frozen=True):
 
     def values_to_hide(self, args: object) -> list[str]:
         """Return the matching texts and numbers, longest first, to be masked wherever else they appear."""
-        found: set[str] = set()
-        self._collect(args, self.start, 0, found)
-        return sorted((text for text in found if len(text) >= MIN_VALUE), key=lambda text: (-len(text), text))
+        hidden: set[str] = set()
+        self._collect(args, self.start, 0, hidden)
+        return sorted(
+            (text for text in hidden if len(text) >= MIN_VALUE), key=lambda text: (-len(text), text)
+        )
 
     def _mask_value(self, value: object, state: MatchState, depth: int) -> object:
         if depth >= MAX_DEPTH:
@@ -121,20 +123,20 @@ class ArgumentMasks(Struct, frozen=True):
             return [self._mask_value(item, state, depth + 1) for item in value]
         return value
 
-    def _collect(self, value: object, state: MatchState, depth: int, found: set[str]) -> None:
+    def _collect(self, value: object, state: MatchState, depth: int, hidden: set[str]) -> None:
         if depth >= MAX_DEPTH:
             return
         if isinstance(value, dict):
             for name, item in value.items():
                 inner = state.after(name)
                 if inner.matched:
-                    found.update(_scalars(item))
+                    hidden.update(_scalars(item))
                 elif isinstance(item, dict | list):
-                    self._collect(item, inner, depth + 1, found)
+                    self._collect(item, inner, depth + 1, hidden)
         elif isinstance(value, list):
             for item in value:
                 if isinstance(item, dict | list):
-                    self._collect(item, state, depth + 1, found)
+                    self._collect(item, state, depth + 1, hidden)
 
 
 def _scalars(value: object) -> Iterator[str]:

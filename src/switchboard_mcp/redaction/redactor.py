@@ -1,8 +1,8 @@
 """Masks secrets in everything that leaves the process: log fields, stderr tails, error texts.
 
 Three kinds are masked: values registered as secret, credentials recognised by their shape, and values under a name
-that suggests a secret. Numbers, booleans and null are kept, since `budgetTokens: 1200` is no secret. The cost is linear
-in the text: every pattern starts at the edge of a word and never backtracks. Not aware of where the text goes.
+that suggests a secret. Numbers, booleans and null are kept, since `budgetTokens: 1200` is not a secret. The cost is
+linear in the text: every pattern starts at the edge of a word and never backtracks. Not aware of where the text goes.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ def _normalize(name: str) -> str:
     plain = name.lower()
     for separator in "_- .":
         plain = plain.replace(separator, "")
-    # A tokenizer is no secret.
+    # A tokenizer is not a secret.
     return plain.replace("tokeni", "")
 
 

@@ -57,7 +57,7 @@ def remove(environ: Mapping[str, str], pid: int = 0) -> None:
 def read_all(workspace: str, environ: Mapping[str, str]) -> list[StdioInfo]:
     """Return the servers that run for a workspace, oldest first. Removes the files of those that have ended."""
     folder = state_folder(environ, "servers")
-    found: list[StdioInfo] = []
+    servers: list[StdioInfo] = []
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".json")] if folder else []
     except OSError:
@@ -67,12 +67,12 @@ def read_all(workspace: str, environ: Mapping[str, str]) -> list[StdioInfo]:
         with suppress(OSError):
             info, written_s = _read(path)
             if info is not None and f"{info.pid}.json" == name and _is_alive(info.pid, written_s):
-                found.append(info)
+                servers.append(info)
             else:
                 os.unlink(path)
     folder = os.path.realpath(workspace)
-    found = [info for info in found if os.path.realpath(info.workspace) == folder]
-    return sorted(found, key=lambda info: info.started_at)
+    servers = [info for info in servers if os.path.realpath(info.workspace) == folder]
+    return sorted(servers, key=lambda info: info.started_at)
 
 
 def _read(path: str) -> tuple[StdioInfo | None, float]:

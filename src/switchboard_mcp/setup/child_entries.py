@@ -89,12 +89,12 @@ def render_child(
     """
     own = read_descriptions(workspace).get(name)
     described = own is not None and bool(own.switchboard)
-    known = None if described else find_known_server(server.command, server.args, server.url)
+    library_entry = None if described else find_known_server(server.command, server.args, server.url)
     entry: dict[str, object] = {"name": name}
     if server.description:
         entry["description"] = server.description
-    if known is not None and known.switchboard:
-        entry["switchboardDescription"] = known.switchboard
+    if library_entry is not None and library_entry.switchboard:
+        entry["switchboardDescription"] = library_entry.switchboard
     if server.kind == "stdio":
         command: dict[str, object] = {"cmd": server.command, "args": server.args}
         if server.env:
@@ -144,7 +144,7 @@ def find_problem(name: str, server: HostServer, workspace: str) -> str:
     return (
         ""
         if spec is not None and not spec.incomplete
-        else "; ".join(f"{each.key}: {each.message}" for each in warnings)
+        else "; ".join(f"{warning.key}: {warning.message}" for warning in warnings)
     )
 
 
@@ -207,7 +207,9 @@ def find_literal_secrets(server: HostServer) -> list[LiteralSecret]:
     """Return the secrets written in plain text, without duplicates."""
     secrets = list(_iter_literal_secrets(server))
     return [
-        each for index, each in enumerate(secrets) if each.value not in {old.value for old in secrets[:index]}
+        secret
+        for index, secret in enumerate(secrets)
+        if secret.value not in {old.value for old in secrets[:index]}
     ]
 
 
@@ -249,12 +251,12 @@ def _looks_random(word: str) -> bool:
 
 
 def replace_literal_secrets(
-    name: str, server: HostServer, taken: Mapping[str, str]
+    name: str, server: HostServer, variables: Mapping[str, str]
 ) -> tuple[HostServer, dict[str, str]]:
     """Replace secrets in plain text by `${VAR}`; return the server and the values of the variables."""
     values: dict[str, str] = {}
     for secret in find_literal_secrets(server):
-        variable = _variable_name(name, secret, {**taken, **values})
+        variable = _variable_name(name, secret, {**variables, **values})
         values[variable] = secret.value
         put = f"${{{variable}}}"
 
@@ -271,7 +273,7 @@ def replace_literal_secrets(
     return server, values
 
 
-def _variable_name(child: str, secret: LiteralSecret, taken: Mapping[str, str]) -> str:
+def _variable_name(child: str, secret: LiteralSecret, variables: Mapping[str, str]) -> str:
     plain = re.sub(r"[^A-Za-z0-9]+", "_", secret.name).strip("_").upper()
     own = re.sub(r"[^A-Za-z0-9]+", "_", child).strip("_").upper()
     candidates = [plain] if secret.location.startswith("env.") else []
@@ -280,7 +282,7 @@ def _variable_name(child: str, secret: LiteralSecret, taken: Mapping[str, str]) 
         f"MCP_{own}_{plain}",
         *(f"MCP_{own}_{plain}_{number}" for number in range(2, 1000)),
     ]
-    free = (name for name in candidates if taken.get(name, secret.value) == secret.value)
+    free = (name for name in candidates if variables.get(name, secret.value) == secret.value)
     return next(name for name in free if re.fullmatch(r"[A-Z_][A-Z0-9_]*", name))
 
 
@@ -291,9 +293,9 @@ def require_discoverable(config: Config, source: str, children: ChildrenFolder =
         raise refused("setup_refused", message, hint="Add it to discoverGlobs, then run the command again.")
 
 
-def taken_names(workspace: str, known: Sequence[ChildSpec]) -> set[str]:
+def taken_names(workspace: str, children: Sequence[ChildSpec]) -> set[str]:
     """Return the names in use: of children, and of folders of disabled or broken children."""
-    names = {spec.name for spec in known} | set(RESERVED)
+    names = {spec.name for spec in children} | set(RESERVED)
     for home in (PERSONAL, TEAM):
         path = os.path.join(workspace, home.folder)
         if os.path.isdir(path):

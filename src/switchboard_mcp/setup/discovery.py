@@ -225,9 +225,9 @@ def _add_project_file(
     """Add a location for an entry that holds in this project, for a host that was named: a private one if possible."""
     for location in locations[::-1]:  # the last one is the one that the host would write
         key = fill_key(location.keys[-1], paths.fields)
-        found = candidate_paths(location, paths)
-        if location.scope == "local" and key is not None and found:
-            path = os.path.realpath(found[0])
+        candidates = candidate_paths(location, paths)
+        if location.scope == "local" and key is not None and candidates:
+            path = os.path.realpath(candidates[0])
             data = read_bytes(path)
             if not isinstance(data, Unreadable):
                 source = ServerMap(
@@ -235,7 +235,9 @@ def _add_project_file(
                 )
                 discovery.sources.append(source)
             return
-    _add_missing_file(host, [each for each in locations if each.scope == "project"], paths, discovery)
+    _add_missing_file(
+        host, [candidate for candidate in locations if candidate.scope == "project"], paths, discovery
+    )
 
 
 def _read_named_file(path: str, paths: HostPaths, discovery: Discovery) -> None:
@@ -270,10 +272,10 @@ def guess_source(path: str, data: bytes) -> ServerMap | None:
     for key, owner in candidates:
         if form == "yaml" and len(key) > 1:
             continue
-        for each in ("yaml-list", "yaml") if form == "yaml" else (form,):
-            if _readable_servers(text, each, key):
-                host = _YAML_LIST_HOST if each == "yaml-list" else owner
-                return ServerMap(host=host, scope="file", path=path, form=each, key=key, data=data)
+        for dialect in ("yaml-list", "yaml") if form == "yaml" else (form,):
+            if _readable_servers(text, dialect, key):
+                host = _YAML_LIST_HOST if dialect == "yaml-list" else owner
+                return ServerMap(host=host, scope="file", path=path, form=dialect, key=key, data=data)
     if form == "json" and _is_server_map(text):
         return ServerMap(host=ANY_FILE, scope="file", path=path, form="json", key=(), data=data)
     return None

@@ -77,16 +77,16 @@ def host_profiles(
     seen: dict[str, set[str]] = {}
     expose: dict[str, dict[str, dict[str, list[str]]]] = {}
     children: set[str] = set()
-    for each in moved:
-        children.add(each.child)
-        name = each.profile
+    for outcome in moved:
+        children.add(outcome.child)
+        name = outcome.profile
         if not name:
             continue
         shown = seen.setdefault(name, set())
-        if not each.server.disabled:
-            shown.add(each.child)
-            if tools := limits(each.server):
-                expose.setdefault(name, {})[each.child] = tools
+        if not outcome.server.disabled:
+            shown.add(outcome.child)
+            if tools := limits(outcome.server):
+                expose.setdefault(name, {})[outcome.child] = tools
     profiles = []
     for name in sorted({*seen, *hidden_before, *connected}):
         # A host without servers of its own was connected by name, so it is meant to see everything.

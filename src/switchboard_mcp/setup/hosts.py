@@ -73,7 +73,7 @@ def _codex_entry(name: str, command: Sequence[str], variables: Sequence[str]) ->
 
 
 def _gemini_entry(name: str, command: Sequence[str], variables: Sequence[str]) -> dict[str, object]:
-    needed = {each: f"${each}" for each in variables if _WITHHELD.search(each)}
+    needed = {variable: f"${variable}" for variable in variables if _WITHHELD.search(variable)}
     return {**plain_entry(name, command, variables), **({"env": needed} if needed else {})}
 
 

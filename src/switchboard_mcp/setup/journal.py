@@ -147,16 +147,16 @@ def _folder_name(workspace: str) -> str:
 def journal_folders(environ: Mapping[str, str]) -> list[JournalFolder]:
     """Return the folders with the journals of all workspaces of this user, also of those that are gone."""
     home = state_folder(environ, "setup")
-    found: list[JournalFolder] = []
+    folders: list[JournalFolder] = []
     for name in sorted(os.listdir(home)) if os.path.isabs(home) and os.path.isdir(home) else []:
         path = os.path.join(home, name)
         for run in sorted(os.listdir(path)) if os.path.isdir(path) and not os.path.islink(path) else []:
             workspace = _workspace_of(os.path.join(path, run, FILE))
             # The seal is checked when the runs are loaded.
             if workspace and _folder_name(workspace) == name:
-                found.append(JournalFolder(workspace, path, os.path.join(home, SEAL_KEY)))
+                folders.append(JournalFolder(workspace, path, os.path.join(home, SEAL_KEY)))
                 break
-    return found
+    return folders
 
 
 def _workspace_of(path: str) -> str:

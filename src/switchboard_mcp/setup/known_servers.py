@@ -54,9 +54,9 @@ def find_known_server(command: str, args: Sequence[str], url: str = "") -> Known
     """Return the known server with this command line or URL, or None."""
     names = {name for word in (command, *args) for name in _names(word)}
     host = re.sub(r"^[a-z]+://", "", url).partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
-    for known in load_library().mcps.values():
-        if names.intersection(known.packages) or (host and host in known.urls):
-            return known
+    for server in load_library().mcps.values():
+        if names.intersection(server.packages) or (host and host in server.urls):
+            return server
     return None
 
 
@@ -78,20 +78,20 @@ def propose_sandbox(
     command: str, args: Sequence[str], cwd: str, preset: Preset = "workspace"
 ) -> SandboxProposal:
     """Return the sandbox that a server is known to need, or the preset if its needs are unknown."""
-    known = find_known_server(command, args)
-    if known is None or known.sandbox is None or preset == "off":
+    server = find_known_server(command, args)
+    if server is None or server.sandbox is None or preset == "off":
         return SandboxProposal(SandboxSettings(preset=preset))
-    settings = known.sandbox
-    if known.sandbox_folders and (named := list(_named_paths(_own_arguments(known, command, args), cwd))):
+    settings = server.sandbox
+    if server.sandbox_folders and (named := list(_named_paths(_own_arguments(server, command, args), cwd))):
         files = SandboxFiles(read=settings.files.read, write=[*settings.files.write, *named])
         settings = structs.replace(settings, files=files)
-    return SandboxProposal(settings, known.sandbox_note, is_known=True)
+    return SandboxProposal(settings, server.sandbox_note, is_known=True)
 
 
-def _own_arguments(known: KnownServer, command: str, args: Sequence[str]) -> Sequence[str]:
+def _own_arguments(server: KnownServer, command: str, args: Sequence[str]) -> Sequence[str]:
     """Return the arguments of the server itself, which follow the word that names it."""
     words = (command, *args)
-    index = next((at for at, word in enumerate(words) if _names(word).intersection(known.packages)), 0)
+    index = next((at for at, word in enumerate(words) if _names(word).intersection(server.packages)), 0)
     return words[index + 1 :]
 
 

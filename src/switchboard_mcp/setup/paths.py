@@ -47,19 +47,19 @@ class HostPaths(Struct, frozen=True):
 
 def host_paths(workspace: str, environ: Mapping[str, str], platform: str) -> HostPaths:
     """Return the field values for a workspace."""
-    known: Platform = "darwin" if platform == "darwin" else "win32" if platform == "win32" else "linux"
-    home = environ.get("HOME") or (environ.get("USERPROFILE", "") if known == "win32" else "")
+    system: Platform = "darwin" if platform == "darwin" else "win32" if platform == "win32" else "linux"
+    home = environ.get("HOME") or (environ.get("USERPROFILE", "") if system == "win32" else "")
     fields = {name: environ[name] for name in OVERRIDES if environ.get(name)}
-    if known == "win32":
+    if system == "win32":
         fields |= {name: environ[name] for name in ("APPDATA", "LOCALAPPDATA") if environ.get(name)}
     if home:
         fields["home"] = home
         fields["config"] = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
         fields["data"] = environ.get("XDG_DATA_HOME") or os.path.join(home, ".local", "share")
         fields["claude"] = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(home, ".claude")
-        if known == "darwin":
+        if system == "darwin":
             fields["support"] = os.path.join(home, "Library", "Application Support")
-    return HostPaths(known, {**fields, **_workspace_fields(workspace), "platform": known})
+    return HostPaths(system, {**fields, **_workspace_fields(workspace), "platform": system})
 
 
 def _workspace_fields(workspace: str) -> dict[str, str]:
@@ -77,7 +77,7 @@ def fill(text: str, fields: Mapping[str, str]) -> str:
     names = _FIELD.findall(text)
     if any(name not in fields for name in names):
         return ""
-    return _FIELD.sub(lambda found: fields[found[1]], text)
+    return _FIELD.sub(lambda match: fields[match[1]], text)
 
 
 def fill_key(key: tuple[str, ...], fields: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -129,34 +129,36 @@ def decide(
     outcomes: list[Outcome] = []
     new: dict[str, NewChild] = {}
     origin: dict[str, str] = {}
-    for found in discovery.servers:
-        parsed, server = found.parsed, found.parsed.server
+    for discovered in discovery.servers:
+        parsed, server = discovered.parsed, discovered.parsed.server
         if server is None:
-            outcomes.append(Outcome(entry=found, skip_reason=parsed.skip_reason))
+            outcomes.append(Outcome(entry=discovered, skip_reason=parsed.skip_reason))
             continue
-        if problem := find_problem(safe_name(found.name), server, workspace):
-            outcomes.append(Outcome(entry=found, skip_reason=problem))
+        if problem := find_problem(safe_name(discovered.name), server, workspace):
+            outcomes.append(Outcome(entry=discovered, skip_reason=problem))
             continue
-        known = {**present.children, **{name: child.server for name, child in new.items()}}
-        same = _find_same(server, known, share)
+        servers = {**present.children, **{name: child.server for name, child in new.items()}}
+        same = _find_same(server, servers, share)
         if same is None:
-            name = _free_name(found, present.taken(found.source.host.name) | new.keys())
+            name = _free_name(discovered, present.taken(discovered.source.host.name) | new.keys())
             own = server if share else structs.replace(server, allow=[], deny=[])
             new[name] = NewChild(name=name, server=own, forwarded=list(parsed.forwarded))
-            origin[name] = f"{found.source.host.name}: {found.name}"
-            namesake = known.get(safe_name(found.name)) if name != safe_name(found.name) else None
+            origin[name] = f"{discovered.source.host.name}: {discovered.name}"
+            namesake = servers.get(safe_name(discovered.name)) if name != safe_name(discovered.name) else None
             differs = _differences(server, namesake, share) if namesake is not None else ""
-            outcomes.append(Outcome(entry=found, child=name, differs=differs))
+            outcomes.append(Outcome(entry=discovered, child=name, differs=differs))
             continue
         if same in new:
             new[same] = _merge(new[same], server, parsed.forwarded)
-        outcomes.append(Outcome(entry=found, child=same, merged_with=origin.get(same, "an existing child")))
+        outcomes.append(
+            Outcome(entry=discovered, child=same, merged_with=origin.get(same, "an existing child"))
+        )
     return outcomes, list(new.values())
 
 
 def _find_same(server: HostServer, children: Mapping[str, HostServer], share: bool) -> str | None:
-    def key(each: HostServer) -> object:
-        return each.merge_key if share else each.launch_key
+    def key(server: HostServer) -> object:
+        return server.merge_key if share else server.launch_key
 
     return next((name for name, other in children.items() if key(other) == key(server)), None)
 
@@ -179,7 +181,7 @@ def _differences(server: HostServer, other: HostServer, share: bool) -> str:
 def _merge(child: NewChild, server: HostServer, forwarded: Sequence[str]) -> NewChild:
     """Merge the same server of two hosts. It is disabled only if it is disabled in both."""
     first = child.server
-    times = [each for each in (first.timeout_ms, server.timeout_ms) if each is not None]
+    times = [time for time in (first.timeout_ms, server.timeout_ms) if time is not None]
     merged = structs.replace(
         first,
         disabled=first.disabled and server.disabled,
@@ -190,13 +192,15 @@ def _merge(child: NewChild, server: HostServer, forwarded: Sequence[str]) -> New
     return NewChild(name=child.name, server=merged, forwarded=[*child.forwarded, *forwarded])
 
 
-def _free_name(found: DiscoveredServer, taken: set[str]) -> str:
-    name = safe_name(found.name)
-    if name not in taken:
+def _free_name(server: DiscoveredServer, names: set[str]) -> str:
+    name = safe_name(server.name)
+    if name not in names:
         return name
-    own = f"{name}-{found.source.host.name}"
+    own = f"{name}-{server.source.host.name}"
     return next(
-        each for each in (own, *(f"{own}-{number}" for number in range(2, 1000))) if each not in taken
+        candidate
+        for candidate in (own, *(f"{own}-{number}" for number in range(2, 1000)))
+        if candidate not in names
     )
 
 
@@ -274,9 +278,11 @@ def make_plan(
         }
         plan.profiles = host_profiles(moved, options.hosts_of, options.hidden, connected - {""})
         for child in kept:
-            names = (each.profile for each in moved if each.child == child.name)
+            names = (server.profile for server in moved if server.child == child.name)
             child.hosts = sorted({name for name in names if name})
-    hosts = _host_changes(discovery, outcomes, plan, options, {each.path: each.after for each in earlier})
+    hosts = _host_changes(
+        discovery, outcomes, plan, options, {change.path: change.after for change in earlier}
+    )
     if not kept and not hosts and not options.enable:
         return plan
     folder = options.workspace
@@ -329,13 +335,13 @@ def _needed_variables(children: Sequence[NewChild]) -> list[str]:
     return [name for name in names if name not in ("HOME", "PATH", WORKSPACE_FOLDER)]
 
 
-def move_secrets(children: Sequence[NewChild], known: Mapping[str, str]) -> dict[str, str]:
+def move_secrets(children: Sequence[NewChild], stored: Mapping[str, str]) -> dict[str, str]:
     """Replace secrets in the children by variables, and return the values of those."""
     values: dict[str, str] = {}
     # A variable that a child takes from the environment must not be filled with the secret of another.
-    taken = {**dict.fromkeys(_needed_variables(children), ""), **known}
+    variables = {**dict.fromkeys(_needed_variables(children), ""), **stored}
     for child in children:
-        child.server, moved = replace_literal_secrets(child.name, child.server, {**taken, **values})
+        child.server, moved = replace_literal_secrets(child.name, child.server, {**variables, **values})
         values |= moved
     return values
 
@@ -366,10 +372,12 @@ def _host_changes(
     by_path: dict[str, FileChange] = {}
     refused: dict[str, str] = {}
     for source in discovery.sources:
-        names = [each.entry.name for each in outcomes if each.moves and each.entry.source is source]
+        names = [
+            outcome.entry.name for outcome in outcomes if outcome.moves and outcome.entry.source is source
+        ]
         before = earlier.get(source.path, source.data)
         entry = ""
-        if any(each is source for each in entry_files):
+        if any(file is source for file in entry_files):
             there = formats.read_servers(formats.decode(before or b""), source.form, source.key)
             entry = _entry_name(discovery, source, there, names, options)
         present = _own_entries(discovery, source, options)
@@ -397,7 +405,7 @@ def _edit_host_file(
 ) -> bytes:
     needed = [*plan.variables, *(name for name in OWN_VARIABLES if options.environ.get(name))]
     command = [*(options.command or portable_command(source.host))]
-    if (profile := _profile(source, options)) in {each.name for each in plan.profiles}:
+    if (profile := _profile(source, options)) in {planned.name for planned in plan.profiles}:
         command += ["--profile", profile]
     put = {entry: _with_variables(source.host.render_entry(entry, command, needed), source, options)}
     put = put if entry else {}
@@ -421,7 +429,9 @@ def _own_entries(discovery: Discovery, source: ServerMap, options: SetupOptions)
     if not options.entry_env:
         return []
     return [
-        found.name for found in discovery.servers if found.source is source and _is_our_entry(found, options)
+        server.name
+        for server in discovery.servers
+        if server.source is source and _is_our_entry(server, options)
     ]
 
 
@@ -447,7 +457,7 @@ def _entry_name(
     In a file of a project, that name takes the place of the user's own entry; an entry beside it has another.
     """
     replaces = _replaces_user(source, options)
-    taken = set(present) - set(names) | {
+    names_in_use = set(present) - set(names) | {
         finding.name
         for finding in discovery.servers
         if finding.source.host is source.host
@@ -459,12 +469,12 @@ def _entry_name(
     folder = "user" if options.is_user else safe_name(os.path.basename(options.workspace))
     own = f"{ENTRY_NAME}-{folder}"
     candidates = (first, own, *(f"{own}-{number}" for number in range(2, 100)))
-    return next(name for name in candidates if name not in taken)
+    return next(name for name in candidates if name not in names_in_use)
 
 
-def _serves(found: DiscoveredServer, folder: str) -> bool:
+def _serves(server: DiscoveredServer, folder: str) -> bool:
     """Return True if an entry starts Switchboard for a folder."""
-    return bool(folder) and found.parsed.serves_folder == folder
+    return bool(folder) and server.parsed.serves_folder == folder
 
 
 def _skip_file(path: str, reason: str, plan: Plan) -> None:
@@ -492,7 +502,7 @@ def _files_for_entry(
         for finding in discovery.servers
         if _is_our_entry(finding, options)
         and not finding.source.shared
-        and any(finding.source is each for each in sources)
+        and any(finding.source is chosen_source for chosen_source in sources)
     }
     for source in sources:
         name = source.host.name
@@ -506,7 +516,7 @@ def _files_for_entry(
             chosen.append(source)
     for name in options.connect:
         files = [source for source in sources if source.host.name == name]
-        if name in done or not files or any(each.host.name == name for each in chosen):
+        if name in done or not files or any(chosen_source.host.name == name for chosen_source in chosen):
             continue
         # Beside an entry for the user workspace, one for the project belongs in a file of the project.
         of_project = [source for source in files if not source.of_user]
@@ -515,8 +525,8 @@ def _files_for_entry(
     return chosen
 
 
-def _is_our_entry(found: DiscoveredServer, options: SetupOptions) -> bool:
-    return found.parsed.serves_folder in (".", options.workspace, *options.reached_from)
+def _is_our_entry(server: DiscoveredServer, options: SetupOptions) -> bool:
+    return server.parsed.serves_folder in (".", options.workspace, *options.reached_from)
 
 
 def _config_change(children: Sequence[NewChild], options: SetupOptions, plan: Plan) -> list[FileChange]:

@@ -71,11 +71,13 @@ def plan_revert(runs: Sequence[JournalRun], here: HostPaths, folders: Sequence[s
     now: dict[str, bytes | None] = {}
     for run in runs:
         own = run.journal.workspace
-        known = (each for each in (here.workspace, *folders) if os.path.realpath(each) == own)
-        workspaces = list(dict.fromkeys((own, *known)))
+        matching = (
+            workspace for workspace in (here.workspace, *folders) if os.path.realpath(workspace) == own
+        )
+        workspaces = list(dict.fromkeys((own, *matching)))
         for record in reversed(run.journal.records):
             path = record.path
-            if not any(_is_touchable(path, run, here.at(each)) for each in workspaces):
+            if not any(_is_touchable(path, run, here.at(workspace)) for workspace in workspaces):
                 remark = "it is not a file that `init` changes here, and is left alone"
                 steps.append(RevertStep(run=run, record=record, verdict="kept", remarks=[remark]))
                 continue
@@ -202,7 +204,7 @@ def perform_revert(steps: Sequence[RevertStep]) -> None:
 def _remove_empty_folders(folder: str, workspace: str) -> None:
     """Remove folders of ours that are now empty."""
     ours = (os.path.join(workspace, FOLDER), os.path.join(workspace, TEAM.folder))
-    while folder in ours or folder.startswith(tuple(each + os.sep for each in ours)):
+    while folder in ours or folder.startswith(tuple(parent + os.sep for parent in ours)):
         try:
             os.rmdir(folder)
         except OSError:

@@ -63,29 +63,29 @@ class ScopePlan(Struct, frozen=True, kw_only=True):
 def decide_scopes(discovery: Discovery, scopes: Sequence[SetupScope], *, share: bool) -> list[Outcome]:
     """Decide which entry becomes which child of which workspace; return the outcomes in the order of discovery."""
     for scope in scopes:
-        servers = [found for found in discovery.servers if _belongs(found, scope, scopes)]
+        servers = [server for server in discovery.servers if _belongs(server, scope, scopes)]
         own = Discovery(sources=discovery.sources, servers=servers, problems=[])
         scope.outcomes, scope.children = decide(own, scope.present, scope.folder, share=share)
         if scope.is_user:
-            made = {child.name: _hosts(child.name, scope.outcomes) for child in scope.children}
+            hosts = {child.name: _hosts(child.name, scope.outcomes) for child in scope.children}
             for other in scopes:
                 if not other.is_user:
-                    other.present.included.update(made)
+                    other.present.included.update(hosts)
     return in_order(discovery, [outcome for scope in scopes for outcome in scope.outcomes])
 
 
 def in_order(discovery: Discovery, outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the outcomes in the order of discovery."""
-    place = {id(found): number for number, found in enumerate(discovery.servers)}
+    place = {id(server): number for number, server in enumerate(discovery.servers)}
     return sorted(outcomes, key=lambda outcome: place[id(outcome.entry)])
 
 
-def _belongs(found: DiscoveredServer, scope: SetupScope, scopes: Sequence[SetupScope]) -> bool:
-    return len(scopes) == 1 or found.source.of_user == scope.is_user
+def _belongs(server: DiscoveredServer, scope: SetupScope, scopes: Sequence[SetupScope]) -> bool:
+    return len(scopes) == 1 or server.source.of_user == scope.is_user
 
 
 def _hosts(child: str, outcomes: Sequence[Outcome]) -> list[str]:
-    return sorted({each.entry.source.host.name for each in outcomes if each.child == child})
+    return sorted({outcome.entry.source.host.name for outcome in outcomes if outcome.child == child})
 
 
 def plan_scopes(
@@ -99,7 +99,7 @@ def plan_scopes(
     for scope, own in zip(scopes, options, strict=True):
         entries = {id(outcome.entry) for outcome in scope.outcomes}
         outcomes = [outcome for outcome in chosen if id(outcome.entry) in entries]
-        earlier = [change for each in plans for change in each.plan.changes]
+        earlier = [change for planned in plans for change in planned.plan.changes]
         plan = make_plan(discovery, outcomes, scope.children, own, earlier)
         plans.append(ScopePlan(scope=scope, options=own, plan=plan))
     return plans
@@ -107,7 +107,7 @@ def plan_scopes(
 
 def combine(discovery: Discovery, plans: Sequence[ScopePlan]) -> Plan:
     """Return all changes as one plan, to be shown."""
-    own = [each.plan for each in plans]
+    own = [planned.plan for planned in plans]
     return Plan(
         outcomes=in_order(discovery, [outcome for plan in own for outcome in plan.outcomes]),
         children=[child for plan in own for child in plan.children],
@@ -122,13 +122,13 @@ def combine(discovery: Discovery, plans: Sequence[ScopePlan]) -> Plan:
 
 def apply_scopes(plans: Sequence[ScopePlan], named: Sequence[str]) -> None:
     """Make all changes, those of the user first. Nothing is changed if one of the files cannot be written."""
-    plans = [each for each in plans if each.plan.changes]
-    for each in plans:
-        paths = [change.path for change in each.plan.changes]
-        require_real_folders(each.scope.folder, paths)
-        require_writable([*paths, os.path.join(each.scope.journals.path, "journal")])
-    for each in plans:
-        _apply(each.plan.changes, each, named)
+    plans = [planned for planned in plans if planned.plan.changes]
+    for planned in plans:
+        paths = [change.path for change in planned.plan.changes]
+        require_real_folders(planned.scope.folder, paths)
+        require_writable([*paths, os.path.join(planned.scope.journals.path, "journal")])
+    for planned in plans:
+        _apply(planned.plan.changes, planned, named)
 
 
 def _apply(changes: Sequence[FileChange], planned: ScopePlan, named: Sequence[str]) -> None:

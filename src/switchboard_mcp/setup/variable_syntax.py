@@ -34,7 +34,7 @@ def translate(text: str, syntax: Syntax, fields: Mapping[str, str]) -> str:
 
 def referenced_variables(text: str) -> list[str]:
     """Return the names of the variables in a string."""
-    return [found[1] for found in _REFERENCE.finditer(text)]
+    return [match[1] for match in _REFERENCE.finditer(text)]
 
 
 def _braces(text: str, fields: Mapping[str, str]) -> str:
@@ -42,14 +42,14 @@ def _braces(text: str, fields: Mapping[str, str]) -> str:
 
 
 def _none(text: str, fields: Mapping[str, str]) -> str:
-    if found := _BRACES.search(text):
-        raise UntranslatableError(f"`{found[0]}` is plain text there, but would be expanded here")
+    if match := _BRACES.search(text):
+        raise UntranslatableError(f"`{match[0]}` is plain text there, but would be expanded here")
     return text
 
 
 def _prefixed(text: str, fields: Mapping[str, str]) -> str:
-    def one(found: re.Match[str]) -> str:
-        kind, rest = found[1], found[2]
+    def translate(match: re.Match[str]) -> str:
+        kind, rest = match[1], match[2]
         if kind == "env" and rest:
             return f"${{{rest}}}"
         if kind == "userHome":
@@ -61,39 +61,39 @@ def _prefixed(text: str, fields: Mapping[str, str]) -> str:
         if kind in ("pathSeparator", "/"):
             return os.sep
         if rest is None and re.fullmatch(_NAME, kind) and kind != "workspaceFolderBasename":
-            return found[0]
+            return match[0]
         what = "asks the user for a value" if kind in ("input", "promptString") else "only works in this host"
-        raise UntranslatableError(f"`{found[0] if rest is None else f'${{{kind}:…}}'}` {what}")
+        raise UntranslatableError(f"`{match[0] if rest is None else f'${{{kind}:…}}'}` {what}")
 
-    return _PREFIXED.sub(one, text)
+    return _PREFIXED.sub(translate, text)
 
 
 def _dollar(text: str, fields: Mapping[str, str]) -> str:
-    text = _DOLLAR.sub(lambda found: f"${{{found[1] or found[3]}{found[2] or ''}}}", text)
+    text = _DOLLAR.sub(lambda match: f"${{{match[1] or match[3]}{match[2] or ''}}}", text)
     if fields.get("platform") == "win32":
-        text = _PERCENT.sub(lambda found: f"${{{found[1]}}}", text)
+        text = _PERCENT.sub(lambda match: f"${{{match[1]}}}", text)
     return text
 
 
 def _opencode(text: str, fields: Mapping[str, str]) -> str:
     text = _none(text, fields)
 
-    def one(found: re.Match[str]) -> str:
-        if found[1] == "file":
+    def translate(match: re.Match[str]) -> str:
+        if match[1] == "file":
             raise UntranslatableError("`{file:…}` is read from a file")
-        return f"${{{found[2].strip()}}}"
+        return f"${{{match[2].strip()}}}"
 
-    return _OPENCODE.sub(one, text)
+    return _OPENCODE.sub(translate, text)
 
 
 def _continue(text: str, fields: Mapping[str, str]) -> str:
-    def one(found: re.Match[str]) -> str:
-        kind, _, name = found[1].partition(".")
+    def translate(match: re.Match[str]) -> str:
+        kind, _, name = match[1].partition(".")
         if kind != "secrets" or not re.fullmatch(_NAME, name):
             raise UntranslatableError(f"`${{{{ {kind}.… }}}}` only works in this host")
         return f"${{{name}}}"
 
-    return _SECRET.sub(one, text)
+    return _SECRET.sub(translate, text)
 
 
 _TRANSLATORS: dict[Syntax, Callable[[str, Mapping[str, str]], str]] = {

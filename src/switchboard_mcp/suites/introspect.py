@@ -159,12 +159,12 @@ def _one(
 def _part(child: str, name: str, entry: bytes, cursor: str) -> bytes | Failure:
     """Return one part of a tool that is too large for one result. All parts together are the tool as JSON."""
     text, stamp = entry.decode(), _entry_stamp(entry)
-    mark, _, known = cursor.partition(".")
+    mark, _, fingerprint = cursor.partition(".")
     number = mark.removeprefix(PART_MARK)
     if mark == number or not (number.isascii() and number.isdigit() and len(number) < 10):
         return _bad_cursor(child, f"It was not issued for subtool {name!r}.")
     start = int(number)
-    if known != stamp or start >= len(text):
+    if fingerprint != stamp or start >= len(text):
         return _bad_cursor(child, "The child's tools have changed since it was issued.")
     end = start + _part_chars(text[start:])
     shown = {"name": name, "from": start, "to": end, "of": len(text), "json": text[start:end]}

@@ -89,8 +89,8 @@ def escape_hidden(text: str) -> str:
     return _compiled(f"[{_HIDDEN}]").sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
     if character < " ":  # only between values: inside strings JSON has them as escapes already
         return character
     units = character.encode("utf-16-be", "surrogatepass").hex()
@@ -214,20 +214,20 @@ def _clean_node(node: object, depth: int, limits: Mapping[str, int]) -> object:
                 else value
             )
         elif isinstance(value, list) and key in MANY:
-            parts = [_clean_node(one, depth + 1, limits) for one in value]
-            done = value if all(one is other for one, other in zip(parts, value, strict=True)) else parts
+            parts = [_clean_node(item, depth + 1, limits) for item in value]
+            done = value if all(item is other for item, other in zip(parts, value, strict=True)) else parts
         if done is not value:
             changed[key] = done
     return {**node, **changed} if changed else node
 
 
 def _clean_map(members: dict[str, object], depth: int, limits: Mapping[str, int]) -> object:
-    done = {name: _clean_node(one, depth + 1, limits) for name, one in members.items()}
-    return members if all(done[name] is one for name, one in members.items()) else done
+    done = {name: _clean_node(item, depth + 1, limits) for name, item in members.items()}
+    return members if all(done[name] is item for name, item in members.items()) else done
 
 
 def _without_void(text: str) -> str:
-    return _compiled(_VOID).sub(lambda found: "\n\n" if found[0][0] == "\n" else " ", text)
+    return _compiled(_VOID).sub(lambda match: "\n\n" if match[0][0] == "\n" else " ", text)
 
 
 @lru_cache(maxsize=8)

@@ -78,8 +78,8 @@ def resolve(root: object, path: tuple[str, ...]) -> object:
             node = node[int(step)]
         else:
             return None
-    found: object = node
-    return found
+    target: object = node
+    return target
 
 
 class _Inspection(Struct):
@@ -132,9 +132,9 @@ class _Compactor:
         self.root = root
         self.seen = _inspect(root)
         draft = str(root.get("$schema", DEFAULT_DRAFT)).rstrip("#")
-        known = draft.endswith(KNOWN_DRAFTS)
-        self.keeps_draft = not draft.endswith(DEFAULT_DRAFT) and (self.seen.draft_bound or not known)
-        self.frozen = self.seen.by_name or not known
+        is_known_draft = draft.endswith(KNOWN_DRAFTS)
+        self.keeps_draft = not draft.endswith(DEFAULT_DRAFT) and (self.seen.draft_bound or not is_known_draft)
+        self.frozen = self.seen.by_name or not is_known_draft
         self.needed: list[tuple[str, ...]] = []
         self.known_needs: set[tuple[str, ...]] = set()
 
@@ -155,8 +155,8 @@ class _Compactor:
         return written
 
     def definitions(self, keyword: str) -> dict[str, Any]:
-        found = self.root.get(keyword)
-        return found if isinstance(found, dict) else {}
+        schemas = self.root.get(keyword)
+        return schemas if isinstance(schemas, dict) else {}
 
     def schema(self, node: Any, depth: int) -> Any:
         if isinstance(node, dict) and depth <= MAX_DEPTH:

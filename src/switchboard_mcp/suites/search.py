@@ -108,9 +108,9 @@ class Index:
     def _weighed(self, entries: Sequence[SearchDocument]) -> dict[str, dict[int, float]]:
         """Return, for each stem, its contribution to the score of each entry that contains it."""
         rows = [self._fields(entry) for entry in entries]
-        counts = Counter(one for row in rows for one in {one for stems in row.values() for one in stems})
-        for one, count in counts.items():
-            self._rarity[one] = log(1 + (self.size - count + 0.5) / (count + 0.5))
+        counts = Counter(term for row in rows for term in {term for stems in row.values() for term in stems})
+        for term, count in counts.items():
+            self._rarity[term] = log(1 + (self.size - count + 0.5) / (count + 0.5))
         average = {
             field: sum(self._length(field, row[field]) for row in rows) / max(1, len(rows)) or 1.0
             for field in WEIGHTS
@@ -122,17 +122,17 @@ class Index:
                     continue
                 length = self._length(field, stems) / average[field]
                 share = WEIGHTS[field] / (length if field in NAMES else 1 + LENGTH_SHARE * (length - 1))
-                for one, times in Counter(stems).items():
-                    holders = postings.setdefault(one, {})
+                for term, times in Counter(stems).items():
+                    holders = postings.setdefault(term, {})
                     holders[place] = holders.get(place, 0.0) + share * times
-        for one, holders in postings.items():
-            rarity = self._rarity[one]
+        for term, holders in postings.items():
+            rarity = self._rarity[term]
             for place, weight in holders.items():
                 holders[place] = rarity * weight / (weight + SATURATION)
         return postings
 
     def _length(self, field: str, stems: list[str]) -> float:
-        return sum(self._rarity[one] for one in stems) if field in NAMES else len(stems)
+        return sum(self._rarity[term] for term in stems) if field in NAMES else len(stems)
 
     def _fields(self, entry: SearchDocument) -> dict[str, list[str]]:
         first, rest = _halves(entry.description)
@@ -146,12 +146,12 @@ class Index:
         }
 
     def _stems(self, text: str) -> list[str]:
-        known = self._known
-        found = words(text[:MAX_FIELD_CHARS])
-        for word in found:
-            if word not in known:
-                known[word] = stem(word)
-        return [known[word] for word in found]
+        stems = self._known
+        terms = words(text[:MAX_FIELD_CHARS])
+        for word in terms:
+            if word not in stems:
+                stems[word] = stem(word)
+        return [stems[word] for word in terms]
 
     def _group(self, word: str) -> dict[str, float]:
         """Return the stems that match one word of the query, with their weights."""
@@ -166,11 +166,11 @@ class Index:
 
     def _near(self, word: str) -> dict[str, float]:
         """Return replacements for an unknown word: words with the same beginning, else similar spellings."""
-        found = dict.fromkeys(self._begun_by(word), BEGINNING_WORTH)
+        near = dict.fromkeys(self._begun_by(word), BEGINNING_WORTH)
         for size in range(max(SHORTEST_BEGINNING, len(word) - LONGEST_REST), len(word)):
             if word[:size] in self._postings:
-                found[word[:size]] = BEGINNING_WORTH
-        return found or self._misspelt(word)
+                near[word[:size]] = BEGINNING_WORTH
+        return near or self._misspelt(word)
 
     def _begun_by(self, word: str) -> list[str]:
         if len(word) < SHORTEST_BEGINNING:
@@ -211,12 +211,12 @@ class Index:
         return scores
 
     def _holders(self, group: dict[str, float]) -> int:
-        return sum(len(self._postings[one]) for one in group)
+        return sum(len(self._postings[term]) for term in group)
 
     def _best(self, group: dict[str, float], among: dict[int, float] | None) -> dict[int, float]:
         best: dict[int, float] = {}
-        for one, worth in group.items():
-            holders = self._postings[one]
+        for term, worth in group.items():
+            holders = self._postings[term]
             places = holders if among is None else holders.keys() & among.keys()
             for place in places:
                 added = holders[place] * worth
@@ -227,8 +227,8 @@ class Index:
 
 def query_stems(query: str) -> list[str]:
     """Return the distinct stems that a query looks for, in its order."""
-    found = dict.fromkeys(stem(word) for word in wanted_words(query[:MAX_QUERY_CHARS]))
-    return list(found)[:MAX_QUERY_WORDS]
+    stems = dict.fromkeys(stem(word) for word in wanted_words(query[:MAX_QUERY_CHARS]))
+    return list(stems)[:MAX_QUERY_WORDS]
 
 
 def _is_dated(description: str) -> bool:

@@ -48,7 +48,7 @@ EMPTY_TYPES = frozenset({ANY, BARE_OBJECT, "{}", NESTED})
 RESULT_DEPTHS = (MAX_DEPTH, 2, 1)
 # Of 611 published output schemas, 468 fit whole.
 RESULT_TOKENS = 60
-# FastMCP wraps results that are no objects in this sole property.
+# FastMCP wraps results that are not objects in this sole property.
 WRAPPER = "result"
 
 # Precedence of expressions; a looser one needs parentheses inside a tighter one.
@@ -172,14 +172,14 @@ class _Reader:
 
     def conditions(self, node: dict[str, Any], depth: int) -> list[Expression]:
         """Return conditional parameters as alternatives, without their conditions."""
-        found = []
+        texts = []
         cases = [node[keyword] for keyword in ("then", "else") if isinstance(node.get(keyword), dict)]
         if cases:
-            found.append(_either([self.expression(case, depth + 1) for case in cases]))
+            texts.append(_either([self.expression(case, depth + 1) for case in cases]))
         dependent = node.get("dependentSchemas")
         if isinstance(dependent, dict):
-            found.extend(self.expression(case, depth + 1) for case in dependent.values())
-        return found
+            texts.extend(self.expression(case, depth + 1) for case in dependent.values())
+        return texts
 
     def typed(self, node: dict[str, Any], depth: int) -> Expression:
         declared = node.get("type")
@@ -187,7 +187,7 @@ class _Reader:
             declared = _implied(node)
         # Distinct ones only: each is rendered with all properties of the node.
         names = (
-            dict.fromkeys(one for one in declared if isinstance(one, str))
+            dict.fromkeys(type_name for type_name in declared if isinstance(type_name, str))
             if isinstance(declared, list)
             else [declared]
         )

@@ -112,9 +112,9 @@ def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
     if first == b"n":
         return b"{}"
     if first == b'"':
-        held = _object_in(args)
-        if held:
-            return held
+        args_object = _object_in(args)
+        if args_object:
+            return args_object
     what = {b'"': "a string", b"[": "an array", b"t": "a boolean", b"f": "a boolean"}.get(first, "a number")
     return failure(
         "bad_arguments",
@@ -127,13 +127,13 @@ def _repair_args(args: bytes, child: str, subtool: str) -> bytes | Failure:
 def _object_in(string: bytes) -> bytes:
     """Return the JSON object in a JSON string: `{}` if blank, empty if it contains anything else."""
     try:
-        held = replace_lone_surrogates(_decode_text(string).strip().encode()) or b"{}"
-        decode_members(held)
+        text_object = replace_lone_surrogates(_decode_text(string).strip().encode()) or b"{}"
+        decode_members(text_object)
     except (msgspec.DecodeError, RecursionError):
         return b""
     # Newlines here can only be white space between tokens; replacing them puts the object on one line, as stdio
     # requires.
-    return held.replace(b"\n", b" ").replace(b"\r", b" ")
+    return text_object.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _unwrap_call(call: SuiteCall, child: str) -> SuiteCall | Failure:

@@ -19,7 +19,7 @@ ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456
 def suite_names(children: Sequence[tuple[str, str]], reserved: Iterable[str] = ()) -> dict[str, str]:
     """Return the suite tool name for each (child name, configured suite name or ""). Reserved names are not used."""
     names: dict[str, str] = {}
-    taken = set(reserved)
+    used = set(reserved)
     # Sorted, so that the result does not depend on the order in which children were found.
     claims = sorted(
         (_claim(child, configured) for child, configured in children), key=lambda claim: claim[:2]
@@ -27,8 +27,8 @@ def suite_names(children: Sequence[tuple[str, str]], reserved: Iterable[str] = (
     for _, child, wanted, limit in claims:
         if child in names:
             continue
-        name = wanted if wanted not in taken else _hashed(wanted, child, limit, taken)
-        taken.add(name)
+        name = wanted if wanted not in used else _hashed(wanted, child, limit, used)
+        used.add(name)
         names[child] = name
     return {child: names[child] for child, _ in children}
 
@@ -39,27 +39,27 @@ def twin_names(suites: Sequence[str]) -> dict[str, tuple[str, str]]:
     >>> twin_names(["github_suite", "gh"])
     {'github_suite': ('github_read_suite', 'github_write_suite'), 'gh': ('gh_read', 'gh_write')}
     """
-    taken = set(suites)
+    used = set(suites)
     names: dict[str, tuple[str, str]] = {}
     for suite in suites:
         ending = SUFFIX if suite.endswith(SUFFIX) else ""
-        found = []
+        pair = []
         for side in ("read", "write"):
             name = _fitted(suite.removesuffix(ending), f"_{side}{ending}", f"{suite}\0{side}", MAX_LENGTH)
-            if name in taken:
-                name = _hashed(name, f"{suite}\0{side}", MAX_LENGTH, taken)
-            taken.add(name)
-            found.append(name)
-        names[suite] = (found[0], found[1])
+            if name in used:
+                name = _hashed(name, f"{suite}\0{side}", MAX_LENGTH, used)
+            used.add(name)
+            pair.append(name)
+        names[suite] = (pair[0], pair[1])
     return names
 
 
-def unique_tool_name(taken: Container[str], name: str, child: str) -> str:
+def unique_tool_name(used: Container[str], name: str, child: str) -> str:
     """Return a free name: the tool's own, or prefixed with the name of its child."""
-    if name not in taken:
+    if name not in used:
         return name
     wanted = _fitted(_allowed(f"{child}_{name}"), "", f"{child}\0{name}", MAX_LENGTH)
-    return wanted if wanted not in taken else _hashed(wanted, f"{child}\0{name}", MAX_LENGTH, taken)
+    return wanted if wanted not in used else _hashed(wanted, f"{child}\0{name}", MAX_LENGTH, used)
 
 
 def _claim(child: str, configured: str) -> tuple[int, str, str, int]:
@@ -84,14 +84,14 @@ def _fitted(text: str, suffix: str, source: str, limit: int) -> str:
     return _with_hash(text or "child", suffix, _hash(source), limit)
 
 
-def _hashed(wanted: str, child: str, limit: int, taken: Container[str]) -> str:
+def _hashed(wanted: str, child: str, limit: int, used: Container[str]) -> str:
     """Return the wanted name with the child's hash, varied until it is free."""
     suffix = SUFFIX if wanted.endswith(SUFFIX) else ""
     text = wanted.removesuffix(SUFFIX)
     attempt = 0
     while True:
         name = _with_hash(text, suffix, _hash(child + "\0" * attempt), limit)
-        if name not in taken:
+        if name not in used:
             return name
         attempt += 1
 

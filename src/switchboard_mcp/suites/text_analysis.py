@@ -223,16 +223,16 @@ def words(text: str) -> list[str]:
 
     Scripts without spaces yield pairs of adjacent characters.
     """
-    found: list[str] = []
+    terms: list[str] = []
     if not text.isascii():
         text = ACCENTED.sub(_without_marks, text)
     text = KUBERNETES.sub(" kubernetes ", text)
     for run in re.findall(WORD, text):
         if run[0] < "\u2e80" or len(run) < 2:
-            found.append(run[:MAX_WORD_CHARS].lower())
+            terms.append(run[:MAX_WORD_CHARS].lower())
         else:
-            found.extend(run[place : place + 2] for place in range(len(run) - 1))
-    return found
+            terms.extend(run[place : place + 2] for place in range(len(run) - 1))
+    return terms
 
 
 def stem(word: str) -> str:
@@ -282,14 +282,14 @@ def wanted_words(query: str) -> list[str]:
 @cache
 def meanings() -> Mapping[str, tuple[str, ...]]:
     """Return the words that a phrase, an abbreviation or a foreign word stands for. Computed on first use."""
-    found = {}
+    by_word = {}
     for line in filter(None, (PHRASES + ABBREVIATIONS).split("\n")):
         short, _, whole = line.partition(": ")
-        found[short] = tuple(whole.split())
+        by_word[short] = tuple(whole.split())
     for line in filter(None, TRANSLATIONS.split("\n")):
         english, _, foreign = line.partition(": ")
-        found.update((word, (english,)) for word in foreign.split())
-    return found
+        by_word.update((word, (english,)) for word in foreign.split())
+    return by_word
 
 
 def _without_marks(match: re.Match[str]) -> str:
@@ -305,6 +305,6 @@ def synonyms() -> Mapping[str, frozenset[str]]:
     related: dict[str, set[str]] = {}
     for line in SYNONYMS.split("\n"):
         stems = {stem(word) for word in line.split()}
-        for one in stems:
-            related.setdefault(one, set()).update(stems - {one})
-    return {one: frozenset(others) for one, others in related.items()}
+        for term in stems:
+            related.setdefault(term, set()).update(stems - {term})
+    return {term: frozenset(others) for term, others in related.items()}

@@ -180,11 +180,11 @@ def tree_memory(pid: int) -> MemoryUse:
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except (OSError, ValueError):  # it has ended, or the system does not say
         pass
-    return found
+    return pids

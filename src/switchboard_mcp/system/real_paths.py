@@ -35,12 +35,12 @@ def real_path(path: str) -> str:
         except (OSError, ValueError):
             break
         try:
-            found = os.readlink(f"/proc/self/fd/{opened}")
+            resolved = os.readlink(f"/proc/self/fd/{opened}")
         except OSError:
             break
         finally:
             os.close(opened)
-        if not found.startswith("/") or found.endswith(DELETED):
+        if not resolved.startswith("/") or resolved.endswith(DELETED):
             break
-        return f"{found}{absent}" if found != "/" or not absent else absent
+        return f"{resolved}{absent}" if resolved != "/" or not absent else absent
     return os.path.realpath(path)

@@ -23,8 +23,8 @@ def matches_stars(text: str, parts: Sequence[str]) -> bool:
         return False
     at, end = len(first), len(text) - len(last)
     for part in parts[1:-1]:
-        found = text.find(part, at, end)
-        if found < 0:
+        position = text.find(part, at, end)
+        if position < 0:
             return False
-        at = found + len(part)
+        at = position + len(part)
     return at <= end

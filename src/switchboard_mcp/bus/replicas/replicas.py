@@ -70,7 +70,7 @@ class RedisReplicas:
         return cls(name, ReplicaCounters(settings), log)
 
     def count(self, meter: CallMeter) -> None:
-        """Queue a meter with waiting calls; it is told how many of them may proceed."""
+        """Queue a meter with waiting calls; it learns how many of them may proceed."""
         self._meters[meter] = None
         self._wake.set()
 
@@ -159,7 +159,7 @@ class RedisReplicas:
             self._log.info("replicas.back", url=self._counters.shown)
 
     async def _query(self, question: Coroutine[object, object, T]) -> T | None:
-        """Return the result of a query, or None if there is none in time: then this replica is on its own."""
+        """Return the result of a query, or None if there is none in time: then this replica decides alone."""
         try:
             async with asyncio.timeout(REPLICA_TIMEOUT_S):
                 return await question

@@ -254,8 +254,10 @@ def compare_children(before: LockedChild, after: LockedChild) -> list[ToolChange
     for method, kind in LISTS.items():
         old, new = entries_of(before, method), entries_of(after, method)
         if old is not UNSET and new is not UNSET:
-            if method != PROMPTS:  # resources come and go: only what a person reads of one is compared
-                old, new = ({name: each[name] for name in old.keys() & new.keys()} for each in (old, new))
+            if method != PROMPTS:  # resources change often, so only what a person reads of one is compared
+                old, new = (
+                    {name: entries[name] for name in old.keys() & new.keys()} for entries in (old, new)
+                )
             changes += _compare_entries(old, new, kind.noun)
     return changes
 
@@ -317,7 +319,7 @@ def merge(before: LockedChild | None, after: LockedChild) -> LockedChild:
 
 
 def _with_results(entry: LockedChild, results: Mapping[str, dict[str, Any]]) -> LockedChild:
-    """Return an entry with these result types and their checksum; an empty one stands for any result."""
+    """Return an entry with these result types and their checksum; an empty one means any result."""
     kept = {name: schema for name, schema in sorted(results.items()) if schema and name in entry.tools}
     digest = _results_digest(kept) if kept else UNSET
     return msgspec.structs.replace(entry, results=kept or UNSET, results_hash=digest)
@@ -336,8 +338,8 @@ def _keep_unchanged(
     before: Mapping[str, LockedTool], after: Mapping[str, LockedTool]
 ) -> dict[str, LockedTool]:
     return {
-        name: before[name] if name in before and before[name].hash == one.hash else one
-        for name, one in after.items()
+        name: before[name] if name in before and before[name].hash == tool.hash else tool
+        for name, tool in after.items()
     }
 
 
@@ -348,8 +350,8 @@ def find_tampering(path: str, child: str, entry: LockedChild) -> Failure | None:
         return _tampered(path, f"{key}.instructions", child)
     lists = {kind.member: entries_of(entry, method) or {} for method, kind in LISTS.items()}
     for list_name, entries in {"tools": entry.tools, **lists}.items():
-        for name, one in entries.items():
-            if tool_hash.digest(name, one.members()) != one.hash:
+        for name, tool in entries.items():
+            if tool_hash.digest(name, tool.members()) != tool.hash:
                 return _tampered(path, f"{key}.{list_name}.{name}", child)
     digest = _results_digest(entry.results) if entry.results else UNSET
     if digest != entry.results_hash:
@@ -366,7 +368,7 @@ def snapshot_of(entry: LockedChild) -> ServerSnapshot:
         capabilities=dict.fromkeys(entry.capabilities, Raw(b"{}")),
         tools=[_raw(name, tool) for name, tool in entry.tools.items()],
         lists={
-            method: [_raw(name, one, kind.key) for name, one in entries.items()]
+            method: [_raw(name, item, kind.key) for name, item in entries.items()]
             for method, kind in LISTS.items()
             if (entries := entries_of(entry, method)) is not UNSET
         },

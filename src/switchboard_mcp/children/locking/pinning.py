@@ -183,13 +183,13 @@ class LockPin:
     def normalize(self, snapshot: ServerSnapshot) -> LockedChild:
         """Return the lock entry for a snapshot, computed once for the same lists. It may run in a thread."""
         lists = [snapshot.tools, *(snapshot.lists.get(method) for method in LISTS)]
-        known = self._normalized
-        if known is None or any(now is not then for now, then in zip(lists, known[0], strict=True)):
-            known = self._normalized = (
+        cached = self._normalized
+        if cached is None or any(now is not then for now, then in zip(lists, cached[0], strict=True)):
+            cached = self._normalized = (
                 lists,
                 lock_child(self._spec, self._workspace, snapshot, self._sandbox),
             )
-        return known[1]
+        return cached[1]
 
     def reuse_normal_form(self, outdated: LockPin) -> None:
         """Take over the normal form that an outdated pin of the same child has computed."""

@@ -96,7 +96,7 @@ def run(invocation: Invocation) -> int:
     if settings is not None:
         write_suites(workspace, {name: {"sandbox": settings}})
     if invocation.as_json:
-        secrets = [each.location for each in find_literal_secrets(server)]
+        secrets = [secret.location for secret in find_literal_secrets(server)]
         more = {"sandbox": settings} if settings is not None else {}
         answer = {"child": name, "file": path, "runs": redacted_target(server), "secrets": secrets}
         invocation.console.out.json(answer | more)
@@ -116,7 +116,7 @@ def _show_added(
     if names:
         invocation.console.out.line(f"Stored {', '.join(names)}; `switchboard secret list` shows where.")
     if secrets_found := find_literal_secrets(server):
-        places = ", ".join(each.location for each in secrets_found)
+        places = ", ".join(secret.location for secret in secrets_found)
         invocation.console.warn(
             f"{places}: that file contains a literal secret. Write ${{VAR}} and store its value with "
             "`switchboard secret set VAR`, or use --secrets."
@@ -163,8 +163,8 @@ def _show_sandbox(out: Screen, name: str, sandbox: SandboxProposal, *, is_set: b
     """Say which sandbox the child has, or could have."""
     if not is_set:
         save = f"`switchboard sandbox learn {shell_word(name)} --save`"
-        known = f" It is known to work in `{brief(sandbox.settings)}`." if sandbox.is_known else ""
-        out.prose(f"It runs without a sandbox. {save} finds one that it works in.{known}")
+        settings = f" It is known to work in `{brief(sandbox.settings)}`." if sandbox.is_known else ""
+        out.prose(f"It runs without a sandbox. {save} finds one that it works in.{settings}")
         return
     learn = f"`switchboard sandbox learn {shell_word(name)}`"
     out.prose(f"Its sandbox is {brief(sandbox.settings)}. {learn} tries it.")
@@ -323,7 +323,7 @@ def run_import(invocation: Invocation) -> int:
             _put(folder, child.name, child.server)
     added = sorted(child.name for child in children)
     if invocation.as_json:
-        stays = {each.entry.name: each.skip_reason for each in outcomes if not each.moves}
+        stays = {outcome.entry.name: outcome.skip_reason for outcome in outcomes if not outcome.moves}
         answer = {"children": added, "left": stays, "troubles": survey.problems}
         invocation.console.out.json({**answer, "changed": bool(added) and not invocation.args.dry_run})
     else:

@@ -61,7 +61,7 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "broker status|restart|stop [OPTIONS]",
     "The broker is the process that serves the stdio sessions of a workspace. There is one for each environment that\n"
-    "sessions are started with; with broker.enabled: false in the config, each session has a process of its own.\n"
+    "sessions are started with; with broker.enabled: false in the config, each session has its own process.\n"
     "`status` shows its sessions, its children and the sessions that use them, and its memory; exit code 1 if none\n"
     "runs. `restart` lets calls finish, for up to 20 seconds, and waits for the new broker; sessions stay connected.\n"
     "`stop` ends one without sessions.",
@@ -83,7 +83,7 @@ COMMAND = Command(
 
 def read_brokers(paths: Sequence[str], arguments: Sequence[str] = ()) -> tuple[list[FoundBroker], list[str]]:
     """Return the brokers that answer, and the sockets of those that hang."""
-    found: list[FoundBroker] = []
+    brokers: list[FoundBroker] = []
     hanging: list[str] = []
     for path in paths:
         answer = ask_broker(path, "status", arguments)
@@ -91,8 +91,8 @@ def read_brokers(paths: Sequence[str], arguments: Sequence[str] = ()) -> tuple[l
             hanging.append(path)
         with suppress(msgspec.MsgspecError):  # another version, which is being replaced
             if answer:
-                found.append(FoundBroker(path, msgspec.json.decode(answer, type=BrokerReport)))
-    return found, hanging
+                brokers.append(FoundBroker(path, msgspec.json.decode(answer, type=BrokerReport)))
+    return brokers, hanging
 
 
 def read_reports(paths: Sequence[str]) -> list[BrokerReport]:
@@ -163,8 +163,8 @@ def _show(paths: list[str], where: str, invocation: Invocation) -> int:
                 out.line()
             show_report(broker.report, out, several=invocation.args.all)
         for path in hanging:
-            out.line(f"The broker with the process {broker_pid(path) or '?'} does not answer.", "red")
-            out.line("Kill it, its sessions go on: switchboard broker restart --force")
+            out.line(f"The broker (pid {broker_pid(path) or '?'}) does not answer.", "red")
+            out.line("Kill it; its sessions continue: switchboard broker restart --force")
     return 0 if brokers else 1
 
 
@@ -209,7 +209,7 @@ def headline(report: BrokerReport, now_s: float) -> str:
 
 
 def memory_line(memory: MemoryReport) -> str:
-    """Return the memory of a broker in one line, with the base line of what it saves."""
+    """Return the memory of a broker in one line, with the baseline of its savings."""
     line = f"{format_mib(memory.total)} of memory in all"
     if memory.saved:
         line += (
@@ -244,18 +244,18 @@ def _end(paths: list[str], invocation: Invocation) -> int:
     brokers, hanging = read_brokers(paths)
     for path in hanging:
         if not force:
-            message = f"The broker with the process {broker_pid(path) or '?'} does not answer."
+            message = f"The broker (pid {broker_pid(path) or '?'}) does not answer."
             raise refused(
                 "broker_busy",
                 message,
-                hint="Kill it, its sessions go on: switchboard broker restart --force",
+                hint="Kill it; its sessions continue: switchboard broker restart --force",
             )
     ended = [_end_one(broker, action, force=force) for broker in brokers]
     ended += [_kill(path, action) for path in hanging]
     done = "restarted" if action == "restart" else "stopped"
     answer = {"count": len(ended), "brokers": ended}
     line = f"{plural(len(ended), 'broker')} {done}."
-    if sessions := sum(one.sessions for one in ended if one.next_pid):
+    if sessions := sum(outcome.sessions for outcome in ended if outcome.next_pid):
         line += f" {plural(sessions, 'session')} went on without a break."
     invocation.report(answer, line if ended else "No broker runs here.", "" if ended else "dim")
     return 0 if ended else 1
@@ -268,7 +268,7 @@ def _end_one(broker: FoundBroker, action: str, *, force: bool) -> EndedBroker:
     if answer not in ("ok", None):
         raise refused("broker_busy", f"The broker was not stopped: {answer.removeprefix('no ')}.")
     if not _wait_until(lambda: has_ended(report.pid), END_TIMEOUT_S):
-        message = f"The broker with the process {report.pid} has not ended within {END_TIMEOUT_S:.0f} s."
+        message = f"The broker (pid {report.pid}) has not ended within {END_TIMEOUT_S:.0f} s."
         raise refused("broker_busy", message, hint="Kill it with `switchboard broker restart --force`.")
     follower = _next_pid(broker.path) if action == "restart" and report.sessions else 0
     return EndedBroker(pid=report.pid, sessions=len(report.sessions), next_pid=follower)
@@ -278,7 +278,7 @@ def _kill(path: str, action: str) -> EndedBroker:
     """Kill a broker that hangs. The processes that wait for its sessions start the next one."""
     pid = broker_pid(path)
     if not pid:
-        raise refused("broker_busy", f"The process of the broker at {path} is not known.")
+        raise refused("broker_busy", f"The pid of the broker at {path} is unknown.")
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     _wait_until(lambda: has_ended(pid), END_TIMEOUT_S)
@@ -290,15 +290,15 @@ def _kill(path: str, action: str) -> EndedBroker:
 
 
 def _next_pid(path: str, within_s: float = NEXT_TIMEOUT_S) -> int:
-    """Return the process of the broker that has taken over; 0 if there is none, since no session was left."""
-    found: list[FoundBroker] = []
+    """Return the pid of the broker that has taken over; 0 if there is none, since no session was left."""
+    brokers: list[FoundBroker] = []
 
     def is_there() -> bool:
-        found[:] = read_brokers([path])[0]
-        return bool(found)
+        brokers[:] = read_brokers([path])[0]
+        return bool(brokers)
 
     _wait_until(is_there, within_s)
-    return found[0].report.pid if found else 0
+    return brokers[0].report.pid if brokers else 0
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -202,14 +202,14 @@ def _show(status: dict[str, object], problem: str, invocation: Invocation) -> No
     if isinstance(redis, dict):
         rows = [
             (
-                str(each["node"]),
-                "alive" if each["alive"] else "gone",
-                str(each.get("host", "")),
-                str(each["pending"]),
-                str(each["lag"]),
-                ", ".join(each["agents"]),
+                str(machine["node"]),
+                "alive" if machine["alive"] else "gone",
+                str(machine.get("host", "")),
+                str(machine["pending"]),
+                str(machine["lag"]),
+                ", ".join(machine["agents"]),
             )
-            for each in redis["machines"]
+            for machine in redis["machines"]
         ]
         out.table(rows, ("MACHINE", "", "HOST", "PENDING", "LAG", "AGENTS"), optional=(2, 4))
         skipped = status["malformed"]
@@ -279,10 +279,10 @@ async def _relay(workspace: Workspace, settings: BusSettings, invocation: Invoca
         rules=load_rules(workspace.folder, workspace.config.mail),
         quotas=quotas_of(workspace.config.mail),
     )
-    async with store as post, asyncio.TaskGroup() as tasks:
+    async with store, asyncio.TaskGroup() as tasks:
         from switchboard_mcp.bus.relay import BusRelay  # needs the extra `bus`
 
-        running = tasks.create_task(BusRelay(post, client, log, audit=audit_folder(workspace)).run())
+        running = tasks.create_task(BusRelay(store, client, log, audit=audit_folder(workspace)).run())
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     return 0
@@ -334,8 +334,8 @@ async def _forget(workspace: Workspace, settings: BusSettings, invocation: Invoc
     node = invocation.args.node or ""
     client = open_client(settings)
     try:
-        known = await client.get_all("nodes")
-        if node not in known or not nodes.is_node_id(node):
+        registered = await client.get_all("nodes")
+        if node not in registered or not nodes.is_node_id(node):
             message = f"There is no machine '{node[:80]}' on the bus."
             raise refused("mail_not_found", message, hint="List them: switchboard bus status")
         if await client.alive([node]):
@@ -353,9 +353,9 @@ async def _forget(workspace: Workspace, settings: BusSettings, invocation: Invoc
 
 async def _take_back(workspace: Workspace, invocation: Invocation) -> int:
     _require_lock(workspace)
-    async with await MessageStore.open(workspace.folder, watch=False) as post:
-        shipped = (await post.run(remote_outbox.in_transit)).get(invocation.args.node, [])
-        await post.run(lambda tx: remote_outbox.return_to_inbox(tx, shipped))
+    async with await MessageStore.open(workspace.folder, watch=False) as store:
+        shipped = (await store.run(remote_outbox.in_transit)).get(invocation.args.node, [])
+        await store.run(lambda tx: remote_outbox.return_to_inbox(tx, shipped))
     return _show_count(len(shipped), "message", "taken back", invocation)
 
 

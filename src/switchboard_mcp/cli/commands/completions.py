@@ -163,8 +163,8 @@ def _bash_entry(entry: CompletionEntry) -> list[str]:
         if flag.takes_value:
             names = "|".join(flag.names)
             kind = {"file": "-f", "folder": "-d"}.get(flag.path, f'-W "{" ".join(flag.choices)}"')
-            found = "_switchboard_names" if flag.looked_up else f'compgen {kind} -- "$word"'
-            values.append(f"        {names}) COMPREPLY=($({found})); return ;;")
+            candidates = "_switchboard_names" if flag.looked_up else f'compgen {kind} -- "$word"'
+            values.append(f"        {names}) COMPREPLY=($({candidates})); return ;;")
     words = " ".join([*entry.choices, *(name for flag in entry.flags for name in flag.names)])
     body = ["      case $before in", *values, "      esac"] if values else []
     more = ["      case $word in -*) ;; *) COMPREPLY+=($(_switchboard_names)) ;; esac"] * entry.looked_up

@@ -74,7 +74,7 @@ def _show_failed(report: StartReport, problem: Failure, out: Screen) -> None:
 
 def _summary(reports: Sequence[StartReport]) -> str:
     connected = [report.connected for report in reports if isinstance(report.connected, Connected)]
-    subtools = sum(len(one.subtools) for one in connected)
+    subtools = sum(len(child.subtools) for child in connected)
     failed = len(reports) - len(connected)
     text = f"{plural(len(connected), 'child', 'children')} connected, {plural(subtools, 'subtool')}"
     return f"{text}; {failed} failed." if failed else f"{text}."

@@ -56,8 +56,8 @@ def _switch(invocation: Invocation, *, disabled: bool) -> int:
 
 
 def _find(workspace: Workspace, name: str) -> ChildSpec:
-    known = {spec.name: spec for spec in (*workspace.disabled, *workspace.children) if spec.kind != "builtin"}
-    if name in known:
-        return known[name]
-    message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, known)}"
+    specs = {spec.name: spec for spec in (*workspace.disabled, *workspace.children) if spec.kind != "builtin"}
+    if name in specs:
+        return specs[name]
+    message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, specs)}"
     raise usage_error(message, SEE_LIST)

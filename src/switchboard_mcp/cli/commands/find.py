@@ -130,8 +130,11 @@ def _kept_programs(switchboard: Switchboard, query: str) -> list[SubtoolMatch]:
     suite = switchboard.gateway.view.suite_of(PROGRAM_NAME)
     if suite is None:
         return []
-    found = kept_programs_of(switchboard.workspace).find(query, MAX_PROGRAMS)
-    return [SubtoolMatch(suite.name, "run", f'run(name="{one.name}")', one.description) for one in found]
+    programs = kept_programs_of(switchboard.workspace).find(query, MAX_PROGRAMS)
+    return [
+        SubtoolMatch(suite.name, "run", f'run(name="{program.name}")', program.description)
+        for program in programs
+    ]
 
 
 def forget_choices(invocation: Invocation) -> int:
@@ -150,12 +153,14 @@ def show(report: FindReport, out: Screen) -> None:
     """Print each match, with the command that calls the best one."""
     if not report.matches:
         out.line("Nothing matches these words.")
-    for one in report.matches:
-        out.line(f"{out.paint(one.suite, 'bold cyan')}  {out.paint(one.subtool, 'bold')}{one.signature}")
-        if one.summary:
-            out.prose(one.summary, "    ")
-        if one.reason:
-            out.line(f"    {one.reason}", "dim")
+    for match in report.matches:
+        out.line(
+            f"{out.paint(match.suite, 'bold cyan')}  {out.paint(match.subtool, 'bold')}{match.signature}"
+        )
+        if match.summary:
+            out.prose(match.summary, "    ")
+        if match.reason:
+            out.line(f"    {match.reason}", "dim")
     if report.matches:
         best = report.matches[0]
         out.line(f"$ switchboard call {best.suite} {best.subtool} …", "dim")

@@ -102,7 +102,7 @@ COMMAND = Command(
         ),
         flag(
             "--share",
-            "every host sees the servers of all hosts (default: each sees those it had, by a profile of its own)",
+            "every host sees the servers of all hosts (default: each sees those it had, by its own profile)",
         ),
         flag("--find", "enable the suite that searches all others"),
         flag("--mail", "enable mail between agents"),
@@ -179,7 +179,7 @@ def _undo_interrupted(invocation: Invocation, here: HostPaths, ask: Ask | None) 
             f"{LEGACY_FOLDER} has copies of an earlier release; `switchboard revert` explains what they are."
         )
     folders = [here.workspace, *filter(None, [user_workspace(os.environ)])]
-    places = {place.path: place for place in (journal_folder(each, os.environ) for each in folders)}
+    places = {place.path: place for place in (journal_folder(folder, os.environ) for folder in folders)}
     runs = [run for place in places.values() for run in load_runs(place)]
     steps = plan_revert(interrupted(runs), here, folders)
     if not steps:
@@ -232,7 +232,7 @@ def _options(
     """Return the options of the plan of each workspace."""
     connect = _connected(invocation, survey, scopes)
     users = {id(outcome.entry) for scope in scopes if scope.is_user for outcome in scope.outcomes}
-    by_user = {each.entry.source.host.name for each in outcomes if each.moves and id(each.entry) in users}
+    by_user = {moved.entry.source.host.name for moved in outcomes if moved.moves and id(moved.entry) in users}
     by_user.update(name for scope in scopes if scope.is_user for name in _entered(survey, scope))
     moving = {id(outcome.entry) for outcome in outcomes if outcome.moves}
     targets = [
@@ -260,9 +260,9 @@ def _options(
 def _entered(survey: Discovery, scope: SetupScope) -> list[str]:
     """Return the hosts that have an entry of their own for a workspace."""
     return [
-        found.source.host.name
-        for found in survey.servers
-        if found.parsed.serves_folder == scope.folder and not found.source.shared
+        server.source.host.name
+        for server in survey.servers
+        if server.parsed.serves_folder == scope.folder and not server.source.shared
     ]
 
 
@@ -414,15 +414,15 @@ def _sandbox(invocation: Invocation, outcomes: Sequence[Outcome], ask: Ask | Non
     chosen: SandboxChoice = invocation.args.sandbox
     if chosen or ask is None or not sys.platform.startswith("linux"):
         return chosen
-    servers = {each.child: each.entry.parsed.server for each in outcomes if each.moves}
-    known = [
+    servers = {outcome.child: outcome.entry.parsed.server for outcome in outcomes if outcome.moves}
+    proposals = [
         name
         for name, server in servers.items()
         if server is not None and server.command and propose_sandbox(server.command, server.args, "").is_known
     ]
-    if not known:
+    if not proposals:
         return ""
-    question = f"Confine {', '.join(sorted(known))} in sandboxes with what they are known to need?"
+    question = f"Confine {', '.join(sorted(proposals))} in sandboxes with what they are known to need?"
     return "known" if ask(f"{question} [y/N]") in YES else ""
 
 
@@ -442,7 +442,7 @@ def _secrets(invocation: Invocation, outcomes: Sequence[Outcome], ask: Ask | Non
 def _references(plan: Plan, here: HostPaths) -> list[ServerReference]:
     references: list[ServerReference] = []
     for host in BY_NAME.values():
-        names = {each.entry.name for each in plan.moving if each.entry.source.host is host}
+        names = {outcome.entry.name for outcome in plan.moving if outcome.entry.source.host is host}
         if names:
             references += find_references(host, sorted(names), here)
     return references

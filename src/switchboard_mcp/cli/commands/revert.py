@@ -128,7 +128,7 @@ def _find_runs(invocation: Invocation, folder: str, user: str) -> tuple[list[Jou
     """Return the runs to revert, and the number of those that are left in other workspaces."""
     args = invocation.args
     folders = ([] if args.user else [folder]) + ([user] if user and not args.project else [])
-    wanted = {place.path: place for place in (journal_folder(each, os.environ) for each in folders)}
+    wanted = {place.path: place for place in (journal_folder(path, os.environ) for path in folders)}
     runs = [run for place in wanted.values() for run in load_runs(place)]
     others: dict[str, int] = {}
     for place in journal_folders(os.environ):
@@ -168,11 +168,11 @@ def _show_legacy(copies: list[LegacyCopy], out: Screen) -> None:
         return
     out.line()
     out.prose(
-        f"{LEGACY_FOLDER} has copies of an earlier release. They are not restored: whoever made this folder may have "
+        f"{LEGACY_FOLDER} has copies of an earlier release. They are not restored: the author of this folder may have "
         "written them. If they are yours, compare them with the files, and copy them by hand:",
         style="yellow",
     )
-    out.table([(each.copy, each.file or "see its journal.json") for each in copies], ("COPY", "OF"))
+    out.table([(legacy.copy, legacy.file or "see its journal.json") for legacy in copies], ("COPY", "OF"))
 
 
 def show_plan(steps: Sequence[RevertStep], out: Screen) -> None:

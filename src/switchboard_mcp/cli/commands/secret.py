@@ -72,9 +72,9 @@ def run(invocation: Invocation) -> int:
         return _set(_store_for(name, stores, invocation), invocation)
     if action == "remove" and not name:
         raise usage_error("secret remove: NAME missing.", "`switchboard secret list` shows all.")
-    known = {each for store in stores for each in store.stored}
-    if name and name not in known:
-        message = f"There is no secret '{name}' in this workspace.{did_you_mean(name, known)}"
+    variables = {variable for store in stores for variable in store.stored}
+    if name and name not in variables:
+        message = f"There is no secret '{name}' in this workspace.{did_you_mean(name, variables)}"
         raise usage_error(message, "`switchboard secret list` shows all.")
     if action == "remove":
         return _remove(_store_for(name, stores, invocation), invocation)
@@ -198,9 +198,9 @@ def _move(stores: list[Store], invocation: Invocation) -> int:
     moved: list[str] = []
     for target in stores:
         moving = {
-            each: text
-            for each, text in target.stored.items()
-            if name in ("", each) and is_keyring_reference(text) != (store == "keyring")
+            variable: text
+            for variable, text in target.stored.items()
+            if name in ("", variable) and is_keyring_reference(text) != (store == "keyring")
         }
         if store == "file":
             loaded = keyring_store.load_all(moving)

@@ -43,7 +43,7 @@ COMMAND = Command(
     arguments=[
         flag("--dry-run", "connect to every child, list its subtools, exit"),
         flag("--no-reload", "apply config changes only at the next start"),
-        flag("--alone", "serve this host in a process of its own, not in the broker that its sessions share"),
+        flag("--alone", "serve this host in its own process, not in the broker that the sessions share"),
         option(
             "--http",
             "[HOST:]PORT",

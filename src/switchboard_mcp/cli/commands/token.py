@@ -88,9 +88,9 @@ def _new(workspace: Workspace, invocation: Invocation) -> int:
 
 
 def _revoke(workspace: Workspace, invocation: Invocation) -> int:
-    name, known = invocation.args.name, workspace.config.http.tokens
-    if name not in known:
-        message = f"There is no token '{name}'.{did_you_mean(name, known)}"
+    name, tokens = invocation.args.name, workspace.config.http.tokens
+    if name not in tokens:
+        message = f"There is no token '{name}'.{did_you_mean(name, tokens)}"
         raise usage_error(message, "`switchboard token list` shows all.")
     path = _edit(workspace, [name], {})
     if invocation.as_json:

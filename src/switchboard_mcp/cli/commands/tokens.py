@@ -138,13 +138,13 @@ def run(invocation: Invocation) -> int:
     args = invocation.args
     count, tokenizer = choose_counter(args.tokenizer)
     if args.catalog:
-        known = ChildFigures(catalog_servers(args.catalog))
+        measured = ChildFigures(catalog_servers(args.catalog))
     else:
-        known = run_loop(lambda: child_servers(invocation, count))
-    failed = known.failed
-    costs = [measure(server, count, known.settings) for server in known.servers]
+        measured = run_loop(lambda: child_servers(invocation, count))
+    failed = measured.failed
+    costs = [measure(server, count, measured.settings) for server in measured.servers]
     savings = summarise(costs, count, args.servers, args.opened)
-    figures = build_report(costs, savings, tokenizer, known)
+    figures = build_report(costs, savings, tokenizer, measured)
     if invocation.as_json:
         invocation.console.out.json(figures)
     elif not costs and not failed:
@@ -215,8 +215,8 @@ async def child_servers(invocation: Invocation, count: Count) -> ChildFigures:
     async with open_switchboard(invocation) as switchboard:
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.suites.values())
-        known = frozenset(suite.child.name for suite in suites if suite.child.snapshot is not None)
-        skip = frozenset() if invocation.args.refresh else known
+        running = frozenset(suite.child.name for suite in suites if suite.child.snapshot is not None)
+        skip = frozenset() if invocation.args.refresh else running
         reports = await start_all(switchboard, invocation.console.err, draw=invocation.may_draw, skip=skip)
         failed = {
             report.child: report.error.message for report in reports if isinstance(report.error, Failure)
@@ -269,23 +269,27 @@ def host_tokens(switchboard: Switchboard, count: Count) -> list[HostTokens]:
         # The entry of a host without a profile in the project serves the user workspace alone.
         profile = profile or Profile(hide=[spec.name for spec in workspace.own_children])
         view = profile_view(gateway.all_suites, profile, switchboard.context.log, host, of_user)
-        known = {name: suite for name, suite in view.suites.items() if suite.child.snapshot is not None}
+        suites_with_tools = {
+            name: suite for name, suite in view.suites.items() if suite.child.snapshot is not None
+        }
         own = [suite for suite in view.suites.values() if host in hosts_of.get(suite.source, ())]
-        before = [tool for suite in own if suite.name in known for tool in suite_tools(suite).tools]
+        before = [
+            tool for suite in own if suite.name in suites_with_tools for tool in suite_tools(suite).tools
+        ]
         listed = [
             tool
             for page in view.tool_list.pages(stateless=False)
             for tool in msgspec.json.decode(page, type=_Page).tools
-            if (behind := view.suite_behind(tool.name)) is None or behind.name in known
+            if (behind := view.suite_behind(tool.name)) is None or behind.name in suites_with_tools
         ]
         after = [ToolView(tool.name, tool.description, tool.input_schema) for tool in listed]
-        own_known = sum(suite.name in known for suite in own)
+        own_known = sum(suite.name in suites_with_tools for suite in own)
         figures.append(
             HostTokens(
                 host=host,
                 before=_tokens(before, count),
                 after=_tokens(after, count),
-                added=len(known) - own_known,
+                added=len(suites_with_tools) - own_known,
                 unknown=len(own) - own_known,
             )
         )
@@ -305,7 +309,7 @@ def suite_tools(suite: ChildSuite) -> ServerTools:
 
 
 def build_report(
-    costs: Sequence[Costs], savings: Savings, tokenizer: str, known: ChildFigures
+    costs: Sequence[Costs], savings: Savings, tokenizer: str, figures: ChildFigures
 ) -> TokenReport:
     """Combine all figures into one report."""
     flat, suites = sum(cost.flat for cost in costs), sum(cost.suite for cost in costs)
@@ -322,11 +326,11 @@ def build_report(
         servers_per_set=savings.servers_per_set,
         opened=savings.opened,
         calls=savings.calls,
-        failed=known.failed,
-        hosts=known.hosts,
-        split=known.split,
-        apps=known.apps,
-        results=known.results,
+        failed=figures.failed,
+        hosts=figures.hosts,
+        split=figures.split,
+        apps=figures.apps,
+        results=figures.results,
     )
 
 

@@ -50,7 +50,7 @@ KEYS = {"\x1b[A": "k", "\x1b[B": "j", "\x1b[5~": "b", "\x1b[6~": " ", "\x03": "q
 
 
 class ServerFeed:
-    """The state of the server: fetched once, then updated from its events in a thread of its own."""
+    """The state of the server: fetched once, then updated from its events in a separate thread."""
 
     def __init__(self, workspace: str, info: ServerInfo, token: str) -> None:
         self._workspace = workspace
@@ -130,7 +130,7 @@ class StdioFeed:
         paths = find_brokers(self._workspace, self._config, os.environ)
         after = [watch_arguments(self._last_call.get(broker_pid(path), 0)) for path in paths]
         answers = [read_brokers([path], words)[0] for path, words in zip(paths, after, strict=True)]
-        self.brokers = [broker.report for found in answers for broker in found]
+        self.brokers = [broker.report for brokers in answers for broker in brokers]
         calls: list[Row] = []
         for report in self.brokers:
             new = report.watched.calls if report.watched is not None else []
@@ -216,12 +216,12 @@ COMMAND = Command(
 
 def watch(feed: ServerFeed | StdioFeed, out: Screen) -> None:
     """Redraw until q is pressed."""
-    sort, first, held = 0, 0, False
+    sort, first, is_paused = 0, 0, False
     feed.follow()
     with _full_screen(out):
         while not feed.ended:
             size = out.size() or os.terminal_size((80, 24))
-            if not held:
+            if not is_paused:
                 feed.refresh()
                 lines = draw(
                     feed.state, time.time(), size=size, paint=out.paint, sort=SORTS[sort], first=first
@@ -237,7 +237,7 @@ def watch(feed: ServerFeed | StdioFeed, out: Screen) -> None:
             step = {"j": 1, "k": -1, " ": page, "b": -page}.get(key, 0)
             first = min(most, max(0, first + step))
             sort = (sort + (key == "s")) % len(SORTS)
-            held = held != (key == "p")
+            is_paused = is_paused != (key == "p")
     feed.close()
     if feed.ended:
         out.line(feed.ended)

@@ -1,6 +1,6 @@
 """`switchboard wrap` and `unwrap`: replace a child's file by that of its wrapper, and restore it byte for byte.
 
-A child with a folder of its own (`…/NAME/.mcp.json`) is wrapped in place: its file moves to `original/`. A child
+A child with its own folder (`…/NAME/.mcp.json`) is wrapped in place: its file moves to `original/`. A child
 that is configured elsewhere, in an `mcpServers` map or under another file name, stays unchanged: its wrapper gets the
 folder `.switchboard/mcps/NAME` and takes its place. The child is configured at every moment.
 """
@@ -233,8 +233,8 @@ def _with_trust(workspace: Workspace, child: str, names: list[str]) -> bytes | N
     if not names:
         return None
     path = _config_path(workspace)
-    known = workspace.config.ask.trust.get(child, [])
-    trust = [*known, *(name for name in names if name not in known)]
+    trusted = workspace.config.ask.trust.get(child, [])
+    trust = [*trusted, *(name for name in names if name not in trusted)]
     try:
         text = formats.decode(read(path) or b"")
         return formats.set_object(
@@ -309,9 +309,9 @@ def role_text(workspace: str, spec: ChildSpec) -> str:
     """Return the initial role of the model; the checksum in its first line reveals later edits."""
     own = read_descriptions(workspace).get(spec.name) or ChildDescription()
     text = own.claude
-    known = None if text else find_known_server(spec.command, spec.args, spec.url)
-    if known is not None:
-        text = known.claude
+    server = None if text else find_known_server(spec.command, spec.args, spec.url)
+    if server is not None:
+        text = server.claude
     if not text:
         description = spec.switchboard_description or own.switchboard or spec.description
         text = f"Your role is to carry out requests with the MCP server '{spec.name}'. {description}"
@@ -408,7 +408,7 @@ def _remove_role(folder: str) -> None:
 
 
 def _wrapped_lines(spec: ChildSpec, folder: str, kept: list[str]) -> list[str]:
-    role_line = f"{os.path.join(folder, ROLE_FILE)} tells the model about it" + (
+    role_line = f"{os.path.join(folder, ROLE_FILE)} describes it to the model" + (
         " (it already existed, and is kept)." if kept else "."
     )
     return [

@@ -166,7 +166,7 @@ async def attach_relay(switchboard: Switchboard) -> AsyncIterator[ClientRequestR
     ours, theirs = pair(asyncio.get_running_loop())
     session = switchboard.gateway.attach(theirs, lambda _session: None)
     session.whole_results = True  # the host in front has its own limit
-    session.principal = ASK_SUBTOOL  # the audit record tells planned calls from a host's own
+    session.principal = ASK_SUBTOOL  # the audit record distinguishes planned calls from those of a host
     try:
         yield ClientRequestRelay(ours, switchboard.context.start_task)
     finally:

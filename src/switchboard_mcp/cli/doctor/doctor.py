@@ -405,8 +405,8 @@ def _nothing_allowed(child: str, connected: Connected | None, config: Config) ->
 
 
 def _unannounced(extensions: UnannouncedExtensions) -> Finding:
-    """Report extensions that hosts are not told of."""
-    remedy = "If hosts need them, serve this child without restrictions, in a profile of its own."
+    """Report extensions that are not announced to hosts."""
+    remedy = "If hosts need them, serve this child without restrictions, in a separate profile."
     return Finding(NOTE, one_line(f"{extensions}."), remedy)
 
 
@@ -441,9 +441,9 @@ def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> lis
     remedies = tuple(problem.hint for problem in refused if problem.hint)
     findings = [Finding(PROBLEM, problem.message, problem.hint or "") for problem in refused]
     findings += [
-        Finding(PROBLEM, str(one), CORRECT_KEY if one.key else CORRECT_FILE)
-        for one in _not_reported(workspace.warnings, reported)
-        if not one.message.endswith(remedies) and not str(one).startswith(incomplete)
+        Finding(PROBLEM, str(warning), CORRECT_KEY if warning.key else CORRECT_FILE)
+        for warning in _not_reported(workspace.warnings, reported)
+        if not warning.message.endswith(remedies) and not str(warning).startswith(incomplete)
     ]
     if not workspace.children and not workspace.absent:
         findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", HOW_TO_ADD_CHILDREN))

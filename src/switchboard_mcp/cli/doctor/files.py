@@ -57,11 +57,11 @@ def _config_schema(config: str) -> Iterator[Finding]:
     if not isinstance(named, str) or "://" in named:
         return
     path = os.path.normpath(os.path.join(os.path.dirname(config), named))
-    found = read_bytes(path)
+    content = read_bytes(path)
     remedy = f"Run: switchboard schema config > {shlex.quote(path)}"
-    if not isinstance(found, bytes):
+    if not isinstance(content, bytes):
         yield Finding(NOTE, f"{config}: $schema names {path}, which cannot be read.", remedy)
-    elif os.path.basename(path) == schema_file("config") and found != read_schema("config"):
+    elif os.path.basename(path) == schema_file("config") and content != read_schema("config"):
         yield Finding(NOTE, f"{path} is the schema of another version of Switchboard.", remedy)
 
 
@@ -217,8 +217,8 @@ def _mail(workspace: Workspace) -> Iterator[Finding]:
         return
 
     async def look() -> StoreVerdict:
-        async with await MessageStore.open(workspace.folder, watch=False) as post:
-            return await post.verify()
+        async with await MessageStore.open(workspace.folder, watch=False) as store:
+            return await store.verify()
 
     try:
         verdict = asyncio.run(look())

@@ -43,18 +43,18 @@ def explain_host(invocation: Invocation) -> int:
     measured, failed = run_loop(lambda: _measure(invocation))
     # A child for which nothing is set is explained as with `auto`.
     shown = [
-        replace(one, exposure="auto") if one.exposure == "suite" and not one.built_in else one
-        for one in measured
+        replace(cost, exposure="auto") if cost.exposure == "suite" and not cost.built_in else cost
+        for cost in measured
     ]
     choices = decide(shown, host)
     report = HostReport(
         host=host,
-        is_on=any(one.exposure == "auto" for one in measured),
+        is_on=any(cost.exposure == "auto" for cost in measured),
         choices=choices,
         tools=sum(choice.tools for choice in choices),
         tokens=sum(choice.tokens for choice in choices),
         suites=len(measured),
-        suite_tokens=sum(one.suite_tokens for one in measured),
+        suite_tokens=sum(cost.suite_tokens for cost in measured),
         failed=failed,
     )
     if invocation.as_json:
@@ -68,8 +68,8 @@ def find_host(name: str) -> HostTraits:
     """Return the row of a host by its title, by a part of it, or by the name in its `clientInfo`."""
     wanted = _letters(name)
     for host in HOSTS:
-        own = {_letters(one) for one in (*host.names, host.title)}
-        if wanted and (wanted in own or any(one.startswith(wanted) for one in own)):
+        own = {_letters(spelling) for spelling in (*host.names, host.title)}
+        if wanted and (wanted in own or any(spelling.startswith(wanted) for spelling in own)):
             return host
     titles = [host.title for host in HOSTS]
     near = nearest(name, titles)
@@ -89,8 +89,8 @@ async def _measure(invocation: Invocation) -> tuple[list[Candidate], dict[str, s
     async with open_switchboard(invocation) as switchboard:
         show_warnings(switchboard.workspace.warnings, invocation.console)
         suites = list(switchboard.gateway.view.suites.values())
-        known = frozenset(suite.child.name for suite in suites if suite.child.snapshot is not None)
-        reports = await start_all(switchboard, invocation.console.err, draw=invocation.may_draw, skip=known)
+        names = frozenset(suite.child.name for suite in suites if suite.child.snapshot is not None)
+        reports = await start_all(switchboard, invocation.console.err, draw=invocation.may_draw, skip=names)
         failed = {
             report.child: report.error.message for report in reports if isinstance(report.error, Failure)
         }
@@ -102,10 +102,10 @@ def habits(host: HostTraits) -> list[str]:
     prefix = f" with the prefix {host.name_prefix}" if host.name_prefix else ""
     threshold = f" from {host.defers_from} tools on" if host.defers_from else ""
     before = "only the instructions of a server" if host.hides_names else "their names"
-    found = [
+    findings = [
         (host.defers_tools, f"It loads tools after a search{threshold}; before it the model sees {before}."),
         (host.loads_marked, "It loads tools that are marked with `anthropic/alwaysLoad` without a search."),
-        (host.code_mode, "Its model may call tools from programs of its own."),
+        (host.code_mode, "Its model may call tools from its own programs."),
         (host.ignores_list_changed, "It ignores changes of the tool list until its next session."),
         (host.name_chars, f"Names of tools have at most {host.name_chars} characters{prefix}."),
         (host.max_tools, f"It takes at most {host.max_tools} tools of all servers together."),
@@ -113,7 +113,7 @@ def habits(host: HostTraits) -> list[str]:
         (host.result_tokens, f"Results of more than {host.result_tokens:,} tokens are shortened for it."),
         (host.shows, f"Its model sees {COPIES.get(host.shows, '')}."),
     ]
-    return [sentence for applies, sentence in found if applies] or ["No habit is known."]
+    return [sentence for applies, sentence in findings if applies] or ["No habit is known."]
 
 
 def show_host(report: HostReport, out: Screen) -> None:

@@ -70,7 +70,7 @@ def machine_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[F
 
 
 def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Report why no broker can be had, the brokers, and why the sessions of the workspace have several or none."""
+    """Report the brokers, or why none can run, and why the sessions of the workspace use several or none."""
     if sys.platform == "linux" and uses_broker(workspace.config) and not runtime_folder(environ, create=True):
         message = "Sessions cannot share a broker: there is no private folder for its socket."
         level = PROBLEM if workspace.config.broker.enabled else NOTE
@@ -79,13 +79,13 @@ def _brokers(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[Findi
     reports = [broker.report for broker in brokers]
     for path in hanging:
         message = f"The broker with the process {broker_pid(path) or '?'} does not answer; its sessions wait."
-        yield Finding(PROBLEM, message, "Kill it, its sessions go on: switchboard broker restart --force")
+        yield Finding(PROBLEM, message, "Kill it; its sessions continue: switchboard broker restart --force")
     for report in reports:
         yield from _broker(report)
     variables = [_variables(report.pid) for report in reports]
     if len(variables) > 1:
-        names = {name for one in variables for name in one}
-        differing = sorted(name for name in names if len({one.get(name) for one in variables}) > 1)
+        names = {name for values in variables for name in values}
+        differing = sorted(name for name in names if len({values.get(name) for values in variables}) > 1)
         reason = ", ".join(differing) or "umask, priority, processors, limits (ulimit -H) or installation"
         message = f"{len(variables)} brokers run for this workspace, since sessions differ in {reason}."
         yield Finding(NOTE, message, "Start hosts with the same values, and they share children.")
@@ -103,7 +103,7 @@ def _broker(report: BrokerReport) -> Iterator[Finding]:
         message = (
             f"The broker with the process {report.pid} is of version {report.version}, this is {__version__}."
         )
-        yield Finding(NOTE, message, "Replace it, its sessions go on: switchboard broker restart")
+        yield Finding(NOTE, message, "Replace it; its sessions continue: switchboard broker restart")
 
 
 def _variables(pid: int) -> dict[str, str]:
@@ -238,8 +238,10 @@ def _lost_children(workspace: str, environ: Mapping[str, str]) -> Iterator[Findi
             yield Finding(NOTE, problem.failure.message, problem.failure.hint or "")
             continue
         records = [record for run in runs for record in run.journal.records]
-        made = {record.path for record in records if not record.before and record.path.endswith(CHILD_FILE)}
-        lost = sorted(os.path.basename(os.path.dirname(path)) for path in made if not os.path.exists(path))
+        created = {
+            record.path for record in records if not record.before and record.path.endswith(CHILD_FILE)
+        }
+        lost = sorted(os.path.basename(os.path.dirname(path)) for path in created if not os.path.exists(path))
         # Nobody misses them if the files that they were moved from are gone too.
         if lost and any(record.edits and os.path.exists(record.path) for record in records):
             folder = place.workspace

@@ -52,17 +52,17 @@ def program_findings(workspace: Workspace) -> list[Finding]:
         message = f"{workspace.source}: programs.enabled needs the extra `programs`, which is not installed."
         return [Finding(PROBLEM, message, f"{install_hint('programs')} Or {OFF}.")]
     try:
-        held = run_loop(lambda: _held_parts(settings.limits.memory_mb))
+        parts = run_loop(lambda: _held_parts(settings.limits.memory_mb))
     except (SpawnError, OSError, HelperLostError, HelperTimeoutError) as problem:
         message = f"The process that runs programs does not start: {problem}."
         return [Finding(PROBLEM, message, f"Install the extra again. {install_hint('programs')} Or {OFF}.")]
-    return [confinement(held)]
+    return [confinement(parts)]
 
 
-def confinement(held: Sequence[str]) -> Finding:
+def confinement(parts: Sequence[str]) -> Finding:
     """Return the finding about the parts of the confinement that hold."""
-    holding = ", ".join(text for part, text in PARTS.items() if part in held)
-    missing = ", ".join(text for part, text in PARTS.items() if part not in held)
+    holding = ", ".join(text for part, text in PARTS.items() if part in parts)
+    missing = ", ".join(text for part, text in PARTS.items() if part not in parts)
     if not missing:
         return Finding(NOTE, f"Programs are confined by {holding}.")
     message = f"Warning: programs are not confined by {missing} here, only by {holding or 'a process of their own'}."

@@ -82,8 +82,8 @@ def _list(questions: list[StoredQuestion], invocation: Invocation) -> int:
 def _answer(folder: str, questions: list[StoredQuestion], invocation: Invocation) -> int:
     question = _chosen(questions, invocation.args.id)
     if not sys.stdin.isatty():
-        message = "An answer is only taken from a terminal."
-        hint = "Run the command in a terminal of your own."
+        message = "Questions can only be answered from a terminal."
+        hint = "Run the command in your own terminal."
         raise refused("setup_refused", message, hint=hint)
     allow = invocation.args.action == "allow"
     write_answer(folder, question.id, allow=allow)
@@ -102,5 +102,5 @@ def _chosen(questions: list[StoredQuestion], id: str) -> StoredQuestion:
     for question in questions:
         if question.id == id:
             return question
-    known = [question.id for question in questions]
-    raise usage_error(f"There is no open question '{id}'.{did_you_mean(id, known)}", SEE_ALL)
+    ids = [question.id for question in questions]
+    raise usage_error(f"There is no open question '{id}'.{did_you_mean(id, ids)}", SEE_ALL)

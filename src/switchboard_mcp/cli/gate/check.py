@@ -40,7 +40,7 @@ class GateCase(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Checked(Struct, frozen=True):
-    """The decision about a case. `unknown` says why the annotations of the tool are assumed; empty if they are not."""
+    """The decision about a case. `unknown` says why the annotations of the tool are assumed; empty if known."""
 
     decision: Decision
     unknown: str = ""
@@ -132,11 +132,11 @@ def _show_rule(rule: GateRule) -> str:
 
 
 def _without_defaults(written: dict[str, object]) -> dict[str, object]:
-    """Return the parts of a rule that somebody has written."""
+    """Return the parts of a rule that the config contains."""
     kept: dict[str, object] = {}
     for name, value in written.items():
         if name == "args" and isinstance(value, dict) and value:
-            kept[name] = {each: _condition(parts) for each, parts in value.items()}
+            kept[name] = {argument: _condition(parts) for argument, parts in value.items()}
         elif value not in (False, "", [], {}, None):
             kept[name] = value
     return kept
@@ -150,15 +150,15 @@ def _test(path: str, invocation: Invocation) -> int:
     cases = _read_cases(path)
     checked, settings = run_loop(lambda: _decide_all(cases, invocation))
     wrong = [
-        (case, found.decision)
-        for case, found in zip(cases, checked, strict=True)
-        if found.decision.effect != case.expect
+        (case, result.decision)
+        for case, result in zip(cases, checked, strict=True)
+        if result.decision.effect != case.expect
     ]
     out = invocation.console.out
     if invocation.as_json:
         failed = [
-            {"suite": case.suite, "subtool": case.subtool, "expect": case.expect, "decision": found.effect}
-            for case, found in wrong
+            {"suite": case.suite, "subtool": case.subtool, "expect": case.expect, "decision": result.effect}
+            for case, result in wrong
         ]
         out.json({"cases": len(cases), "failed": failed})
     else:
@@ -168,10 +168,10 @@ def _test(path: str, invocation: Invocation) -> int:
                     Styled(f"{case.suite} {case.subtool}", "bold"),
                     bytes(case.args).decode("utf-8", "replace"),
                     case.expect,
-                    Styled(found.effect, STYLES[found.effect]),
-                    _because(found, settings),
+                    Styled(result.effect, STYLES[result.effect]),
+                    _because(result, settings),
                 )
-                for case, found in wrong
+                for case, result in wrong
             ]
             out.table(rows, ("CALL", "ARGUMENTS", "EXPECTED", "DECIDED", "BY"))
         line = (
@@ -208,14 +208,14 @@ def _decide(rules: GateRules, case: GateCase, suite: ChildSuite, switchboard: Sw
     call = GateCall(
         "tool", suite.source, suite.name, case.subtool, case.client, case.principal, case.profile, case.suite
     )
-    found = rules.candidates(call)
+    candidates = rules.candidates(call)
     known_tools = {tool.name: tool for tool in suite.child.inventory.known_tools()}
     tool = known_tools.get(case.subtool)
     hints = hints_of(suite, tool)
     if case.hints is not None:
         hints = tool_hints(case.hints.read_only or None, case.hints.destructive, case.hints.open_world)
     unknown = ""
-    if found.needs_hints and tool is None and case.hints is None:
+    if candidates.needs_hints and tool is None and case.hints is None:
         unknown = (
             f"Child '{suite.source}' has no subtool '{case.subtool}'"
             if suite.child.snapshot is not None
@@ -226,12 +226,12 @@ def _decide(rules: GateRules, case: GateCase, suite: ChildSuite, switchboard: Sw
     )
     if refusal is not None:
         return Checked(Decision("deny", reason=refusal.message))
-    if found.settled is not None:
-        return Checked(found.settled, unknown)
+    if candidates.settled is not None:
+        return Checked(candidates.settled, unknown)
     around = surroundings(suite.child, switchboard.context)
     try:
         args = readings(bytes(case.args), tool.input_schema if tool is not None else UNSET)
-        decision = rules.strictest(found, "tool", hints, args, around)
+        decision = rules.strictest(candidates, "tool", hints, args, around)
     except AmbiguousArgumentsError as problem:
         decision = Decision("deny", reason=f"The arguments are ambiguous: {problem}.")
     return Checked(decision, unknown)

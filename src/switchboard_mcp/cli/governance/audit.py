@@ -21,7 +21,7 @@ from switchboard_mcp.observability.audit.verification import AuditVerdict, verif
 TAIL = 20
 # Poll interval of `--follow`.
 FOLLOW_S = 0.25
-# Enough of an argument hash to tell two apart.
+# Enough of an argument hash to distinguish two.
 SHOWN_HASH = 12
 HEADER = ("TIME", "", "KIND", "WHO", "WHAT", "TOOK", "ARGS", "OUTCOME")
 # With --follow the widths of later rows are unknown: fixed widths that fit most, by column, and fewer when narrow.

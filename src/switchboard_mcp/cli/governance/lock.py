@@ -234,11 +234,15 @@ async def inspect_children(
 
 def learned_results(spec: ChildSpec, entry: LockedChild) -> dict[str, dict[str, Any]] | UnsetType:
     """Return the types that were learned from results of the child's tools; an empty one for those of texts."""
-    known = LearnedTypes(Catalog(cache_folder(os.environ))).known(spec)
-    found = {
-        name: {} if one.may_be_text else one.schema for name, one in known.items() if name in entry.tools
+    learned = LearnedTypes(Catalog(cache_folder(os.environ))).known(spec)
+    results = {
+        name: {} if result.may_be_text else result.schema
+        for name, result in learned.items()
+        if name in entry.tools
     }
-    return {name: found[name] for name in sorted(found) if known[name].results or not found[name]} or UNSET
+    return {
+        name: results[name] for name in sorted(results) if learned[name].results or not results[name]
+    } or UNSET
 
 
 def compare_results(before: LockedChild, now: LockedChild) -> Iterator[Difference]:
@@ -271,18 +275,18 @@ def compare(
 ) -> list[LockReport]:
     """Compare each inspected child with the lock."""
     reports: list[LockReport] = []
-    for name, one in current.items():
-        before, now = lock.children.get(name), one.entry
+    for name, child in current.items():
+        before, now = lock.children.get(name), child.entry
         if now is None:
-            assert one.error is not None
-            reports.append(LockReport(child=name, status="failed", error=one.error))
+            assert child.error is not None
+            reports.append(LockReport(child=name, status="failed", error=child.error))
             continue
         tools = len(now.tools)
         if before is None:
             reports.append(LockReport(child=name, status="unlocked" if check else "locked", tools=tools))
             continue
-        found = list(compare_children(before, now))
-        changes = [Difference(change.describe(), change.tool) for change in found]
+        differences = list(compare_children(before, now))
+        changes = [Difference(change.describe(), change.tool) for change in differences]
         changes += compare_results(before, now)
         changes += _tampering(path, name, before)
         status: Status = "accepted" if changes and name in accepted else "drifted" if changes else "same"
@@ -292,7 +296,7 @@ def compare(
                 status=status,
                 tools=tools,
                 changes=changes,
-                remarks=[*_order_remark(name, found), *metadata_changes(before, now)],
+                remarks=[*_order_remark(name, differences), *metadata_changes(before, now)],
             )
         )
     return reports

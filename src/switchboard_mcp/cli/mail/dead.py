@@ -47,7 +47,7 @@ async def _dead_letters(mailbox: Mailbox) -> list[DeadLetter]:
         agents = [mailbox.agent] if mailbox.agent else tx.agents("deadletter")
         return [dead for agent in agents for dead in dead_letters.list_dead_letters(tx, agent)]
 
-    return await mailbox.post.run(look)
+    return await mailbox.store.run(look)
 
 
 async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
@@ -80,10 +80,10 @@ async def _requeue(invocation: Invocation, mailbox: Mailbox, ids: Sequence[str])
         {(dead.agent, dead.id): dead for dead in (_match(candidates, typed) for typed in ids)}.values()
     )
     for dead in chosen:
-        await mailbox.post.run(lambda tx, dead=dead: dead_letters.requeue(tx, dead.agent, dead.id))  # type: ignore[misc]
+        await mailbox.store.run(lambda tx, dead=dead: dead_letters.requeue(tx, dead.agent, dead.id))  # type: ignore[misc]
     # Requeued files that were never messages are delivered at once, so a new refusal is reported here.
     back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := parse_foreign_name(dead.id))}
-    deliveries = await mailbox.post.deliver()
+    deliveries = await mailbox.store.deliver()
     refused = [
         delivery
         for delivery in deliveries

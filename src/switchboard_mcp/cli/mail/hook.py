@@ -68,7 +68,7 @@ def reply(
     *,
     as_json: bool = False,
 ) -> str:
-    """Return the text for stdout; empty if nothing is unread or the host should not be told now."""
+    """Return the text for stdout; empty if nothing is unread or the host should not be notified now."""
     call = hooks.read_hook_input(stdin)
     host = host or detect_host(environ, call)
     here = call.cwd if os.path.isdir(call.cwd) else os.getcwd()
@@ -87,7 +87,7 @@ def reply(
     waiting = hooks.find_unread(workspace, name)
     if not waiting.count:
         return ""
-    # A turn that continues because of this hook was already told.
+    # A turn that continues because of this hook has the notice already.
     if form != "context" and (
         call.stop_hook_active or not _may_notify(form, folder, name, waiting.fingerprint)
     ):

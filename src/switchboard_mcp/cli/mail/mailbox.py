@@ -47,7 +47,7 @@ SHELL_HINTS = {
 class Mailbox(Struct):
     """The mail of a workspace, as one command uses it."""
 
-    post: MessageStore
+    store: MessageStore
     presence: Presence
     workspace: str
     config: Config
@@ -69,11 +69,11 @@ class Mailbox(Struct):
     async def existing_agent(self) -> str:
         """Return the acting agent; raises if it does not exist."""
         name = self.agent_or_error()
-        known = await self.post.agents()
-        if name not in known:
+        agents = await self.store.agents()
+        if name not in agents:
             message = f"There is no agent '{name}' here."
             hint = f"Use an existing agent, or add it: `switchboard mail agents add {name}`."
-            near = nearest(name, known) or known[:5]
+            near = nearest(name, agents) or agents[:5]
             raise refused("mail_recipient_unknown", message, nearest=near, hint=hint)
         return name
 
@@ -88,25 +88,23 @@ class Mailbox(Struct):
 
     async def find_id(self, agent: str, typed: str) -> str:
         """Return a message id from a full id or a unique part of its end."""
-        return match_id(typed, await self.post.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'")
+        return match_id(typed, await self.store.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'")
 
     async def claimed_id(self, agent: str) -> str:
         """Return the one message the agent has claimed."""
-        held = await self.post.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",)))
-        if len(held) == 1:
-            return held[0]
-        message = (
-            f"'{agent}' has claimed {plural(len(held), 'message')}: {', '.join(map(short_id, held[:5]))}."
-        )
+        claimed = await self.store.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",)))
+        if len(claimed) == 1:
+            return claimed[0]
+        message = f"'{agent}' has claimed {plural(len(claimed), 'message')}: {', '.join(map(short_id, claimed[:5]))}."
         raise usage_error(
-            message if held else f"'{agent}' has claimed no message.", "Name the message by its ID."
+            message if claimed else f"'{agent}' has claimed no message.", "Name the message by its ID."
         )
 
 
 def require_shell_name(name: str, config: Config) -> str:
     """Return the name if a shell may act under it. Raises `mail_identity` for the overseer and for token holders."""
     message_lookup.require_unreserved(name)
-    if name in {agent_name(each) for each in config.http.tokens}:
+    if name in {agent_name(holder) for holder in config.http.tokens}:
         message = f"'{name}' has its own token (http.tokens), so nobody can act as it from a shell."
         hint = "Act over HTTP with that token, or as another agent."
         raise refused("mail_identity", message, hint=hint)
@@ -195,11 +193,11 @@ async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> A
         watch=watch,
         report=deliveries.append,
         quotas=quotas_of(config.mail),
-    ) as post:
+    ) as store:
         presence = Presence(os.path.join(folder, FOLDER))
-        yield Mailbox(post, presence, folder, config, agent)
-        if any(each.problem is None for each in deliveries):
-            await send_pending_notices(post)  # A dropped file may have completed a phase.
+        yield Mailbox(store, presence, folder, config, agent)
+        if any(delivery.problem is None for delivery in deliveries):
+            await send_pending_notices(store)  # A dropped file may have completed a phase.
 
 
 @asynccontextmanager
@@ -209,10 +207,10 @@ async def acting_as(mailbox: Mailbox, agent: str) -> AsyncIterator[bool]:
     try:
         hold = await asyncio.to_thread(mailbox.presence.acquire, agent)
     except OSError as problem:
-        message = f"'{agent}' cannot be locked in {mailbox.post.path}: {problem.strerror}."
+        message = f"'{agent}' cannot be locked in {mailbox.store.path}: {problem.strerror}."
         raise refused("mail_not_stored", message) from None
     try:
         yield hold is not None
     finally:
         if hold is not None:
-            os.close(hold.fd)  # The presence itself is kept: a shell comes and goes.
+            os.close(hold.fd)  # The presence itself is kept: shells are short-lived.

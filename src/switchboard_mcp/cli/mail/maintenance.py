@@ -20,7 +20,7 @@ def run_verify(invocation: Invocation) -> int:
     """Verify the store; exit code 1 if something is lost or misplaced."""
 
     async def work(mailbox: Mailbox) -> int:
-        verdict = await mailbox.post.verify()
+        verdict = await mailbox.store.verify()
         out = invocation.console.out
         if invocation.as_json:
             out.json(verdict)
@@ -50,8 +50,8 @@ def run_repair(invocation: Invocation) -> int:
     """Repair the store and show what was done."""
 
     async def work(mailbox: Mailbox) -> int:
-        await mailbox.post.deliver()
-        done = await mailbox.post.repair()
+        await mailbox.store.deliver()
+        done = await mailbox.store.repair()
         if invocation.as_json:
             # `mended` is the former name of `repaired`, removed in the next release.
             invocation.console.out.json({"repaired": done, "mended": done})
@@ -77,7 +77,7 @@ def run_prune(invocation: Invocation) -> int:
     dry = invocation.args.dry_run
 
     async def work(mailbox: Mailbox) -> int:
-        done = await (would_prune if dry else prune)(mailbox.post, seconds)
+        done = await (would_prune if dry else prune)(mailbox.store, seconds)
         receipts = "their receipts" if dry else plural(done.receipts, "receipt")
         message = f"{plural(done.messages, 'settled message')} and {receipts}"
         message += f", {plural(done.attachments, 'attachment')}" if done.attachments else ""

@@ -61,7 +61,7 @@ AGENTS = Command(
 
 
 async def _show_agents(invocation: Invocation, mailbox: Mailbox) -> int:
-    agents = await presentation.list_agents(mailbox.post, mailbox.presence, mailbox.unread_warn_s)
+    agents = await presentation.list_agents(mailbox.store, mailbox.presence, mailbox.unread_warn_s)
     if invocation.as_json:
         invocation.console.out.json({"you": mailbox.agent or None, "agents": agents})
         return 0
@@ -123,9 +123,9 @@ def _list(value: object) -> Sequence[object]:
 
 async def _add(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
     name = message_lookup.require_unreserved(agent_registry.parse_name(typed))
-    await mailbox.post.register(name)
+    await mailbox.store.register(name)
     fields = {"purpose": invocation.args.purpose} if invocation.args.purpose else {}
-    await mailbox.post.update(agent_registry.register(name, **fields))
+    await mailbox.store.update(agent_registry.register(name, **fields))
     if invocation.as_json:
         invocation.console.out.json({"name": name, "inbox": f".switchboard/inbox/{name}"})
     else:
@@ -143,7 +143,7 @@ async def _require_ended(invocation: Invocation, mailbox: Mailbox, name: str) ->
 async def _remove(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
     name = message_lookup.require_unreserved(agent_registry.parse_name(typed))
     await _require_ended(invocation, mailbox, name)
-    rejected = await mailbox.post.remove_agent(name, force=invocation.args.force)
+    rejected = await mailbox.store.remove_agent(name, force=invocation.args.force)
     text = f"{name} was removed."
     text += f" {plural(rejected, 'message')} rejected; see `switchboard mail dead`." if rejected else ""
     invocation.report({"name": name, "rejected": rejected}, text)
@@ -154,7 +154,7 @@ async def _rename(invocation: Invocation, mailbox: Mailbox, old: str, new: str) 
     name = message_lookup.require_unreserved(agent_registry.parse_name(old))
     await _require_ended(invocation, mailbox, name)
     require_shell_name(agent_registry.parse_name(new), mailbox.config)
-    moved = await renaming.rename_agent(mailbox.post, name, new)
+    moved = await renaming.rename_agent(mailbox.store, name, new)
     chosen = agent_registry.parse_name(new)
     text = f"{name} is {chosen} now, with {plural(moved, 'waiting message')}."
     invocation.report({"name": chosen, "was": name, "moved": moved}, text)
@@ -164,9 +164,9 @@ async def _rename(invocation: Invocation, mailbox: Mailbox, old: str, new: str) 
 async def _assign_role(invocation: Invocation, mailbox: Mailbox, typed: str, role: str) -> int:
     by = mailbox.acting_agent()
     agent = agent_registry.parse_name(typed)
-    agent_registry.require_agent(agent, await mailbox.post.agents())
-    assigned = await mailbox.post.update(agent_registry.assign_role(by, agent, role))
-    persona = await asyncio.to_thread(Personas(mailbox.post.path).for_role, assigned)
+    agent_registry.require_agent(agent, await mailbox.store.agents())
+    assigned = await mailbox.store.update(agent_registry.assign_role(by, agent, role))
+    persona = await asyncio.to_thread(Personas(mailbox.store.path).for_role, assigned)
     if invocation.as_json:
         invocation.console.out.json({"agent": agent, "role": assigned, "personaFile": persona.file})
     else:
@@ -198,7 +198,7 @@ TEAMS = Command(
 
 
 async def _show_teams(invocation: Invocation, mailbox: Mailbox) -> int:
-    teams = agent_registry.teams(await mailbox.post.state())
+    teams = agent_registry.teams(await mailbox.store.state())
     if invocation.as_json:
         invocation.console.out.json({"teams": teams})
         return 0
@@ -221,12 +221,12 @@ async def _show_teams(invocation: Invocation, mailbox: Mailbox) -> int:
 
 async def _create(invocation: Invocation, mailbox: Mailbox, typed: str, members: list[str]) -> int:
     by = mailbox.acting_agent()
-    known = await mailbox.post.agents()
+    agents = await mailbox.store.agents()
     names = [agent_registry.parse_name(member) for member in members]
     for name in names:
-        agent_registry.require_agent(name, known)
+        agent_registry.require_agent(name, agents)
     team = agent_registry.parse_name(typed)
-    created = await mailbox.post.update(agent_registry.create_team(by, team, names, invocation.args.roles))
+    created = await mailbox.store.update(agent_registry.create_team(by, team, names, invocation.args.roles))
     if invocation.as_json:
         invocation.console.out.json(
             {"team": team, "kind": created.kind, "members": created.members, "roles": created.roles}

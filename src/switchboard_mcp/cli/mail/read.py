@@ -29,14 +29,14 @@ def run_inbox(invocation: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
         args = invocation.args
-        messages = await mailbox.post.peek(agent, limit=args.limit, after=args.after)
+        messages = await mailbox.store.peek(agent, limit=args.limit, after=args.after)
         waiting = await asyncio.to_thread(_record_and_count, mailbox, agent)
-        held = len(await mailbox.post.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",))))
+        claimed = len(await mailbox.store.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",))))
         if invocation.as_json:
-            answer = {"agent": agent, "unread": waiting, "claimed": held, "messages": messages}
+            answer = {"agent": agent, "unread": waiting, "claimed": claimed, "messages": messages}
             invocation.console.out.json(answer)
         else:
-            also = f", {held} claimed (`switchboard mail search --place claimed`)" if held else ""
+            also = f", {claimed} claimed (`switchboard mail search --place claimed`)" if claimed else ""
             show_list(messages, invocation.console, f"{agent}: {plural(waiting, 'unread message')}{also}")
         return 0
 
@@ -66,8 +66,8 @@ def run_read(invocation: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
         if invocation.args.id:
-            message = await mailbox.post.read(agent, await mailbox.find_id(agent, invocation.args.id))
-        elif not (waiting := await mailbox.post.peek(agent, limit=1)):
+            message = await mailbox.store.read(agent, await mailbox.find_id(agent, invocation.args.id))
+        elif not (waiting := await mailbox.store.peek(agent, limit=1)):
             raise refused("mail_not_found", f"There is no unread message for '{agent}'.")
         else:
             message = waiting[0]
@@ -76,7 +76,7 @@ def run_read(invocation: Invocation) -> int:
         else:
             show_message(message, invocation.console.out)
         if invocation.args.save:
-            data = await mailbox.post.attachment(message.message)
+            data = await mailbox.store.attachment(message.message)
             await asyncio.to_thread(_save, invocation.args.save, data)
         return 0
 
@@ -116,10 +116,10 @@ def run_search(invocation: Invocation) -> int:
         if args.sent:
             recipient = message_lookup.parse_agent_name(other) if other else None
             messages = await threads.search_sent(
-                mailbox.post, agent, words, recipient=recipient, action=action, limit=args.limit
+                mailbox.store, agent, words, recipient=recipient, action=action, limit=args.limit
             )
         else:
-            messages = await mailbox.post.search(
+            messages = await mailbox.store.search(
                 agent, words, sender=other, action=action, places=places, limit=args.limit
             )
         if invocation.as_json:
@@ -155,7 +155,7 @@ def run_receipts(invocation: Invocation) -> int:
         sender = mailbox.agent_or_error()
         args = invocation.args
         ids = await _sent_ids(mailbox, sender, args.ids)
-        found_receipts = await mailbox.post.receipts(sender, ids=ids, limit=args.limit)
+        found_receipts = await mailbox.store.receipts(sender, ids=ids, limit=args.limit)
         if args.wait and ids:
             found_receipts = await _wait_until_final(mailbox, sender, ids, args.wait)
         missing = sorted(set(ids or ()) - {receipt.in_reply_to for receipt in found_receipts})
@@ -190,15 +190,15 @@ RECEIPTS = Command(
 async def _sent_ids(mailbox: Mailbox, sender: str, typed: Sequence[str]) -> list[str] | None:
     if not typed:
         return None
-    known = await mailbox.post.run(lambda tx: receipts.outcomes_by_message(tx, sender))
-    return [match_id(each, known, f"'{sender}'") for each in typed]
+    outcomes = await mailbox.store.run(lambda tx: receipts.outcomes_by_message(tx, sender))
+    return [match_id(text, outcomes, f"'{sender}'") for text in typed]
 
 
 async def _wait_until_final(mailbox: Mailbox, sender: str, ids: list[str], seconds: float) -> list[Receipt]:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while True:
-        found_receipts = await mailbox.post.receipts(sender, ids=ids, limit=len(ids))
+        found_receipts = await mailbox.store.receipts(sender, ids=ids, limit=len(ids))
         ended = {receipt.in_reply_to for receipt in found_receipts if receipt.status in FINAL_STATUSES}
         if ended >= set(ids) or loop.time() >= until:
             return found_receipts

@@ -29,7 +29,7 @@ def run_thread(invocation: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         agent = mailbox.agent_or_error()
         args = invocation.args
-        thread = await threads.read_thread(mailbox.post, agent, await _any_id(mailbox, agent, args.id))
+        thread = await threads.read_thread(mailbox.store, agent, await _any_id(mailbox, agent, args.id))
         if invocation.as_json:
             invocation.console.out.json(thread_view(thread, args.limit, full=True))
         else:
@@ -57,7 +57,7 @@ async def _any_id(mailbox: Mailbox, agent: str, typed: str) -> str:
     try:
         return await mailbox.find_id(agent, typed)
     except SwitchboardError:
-        sent = await mailbox.post.run(lambda tx: receipts.outcomes_by_message(tx, agent))
+        sent = await mailbox.store.run(lambda tx: receipts.outcomes_by_message(tx, agent))
         try:
             return match_id(typed, sent, f"'{agent}'")
         except SwitchboardError:
@@ -66,14 +66,14 @@ async def _any_id(mailbox: Mailbox, agent: str, typed: str) -> str:
 
 async def sent_id(mailbox: Mailbox, agent: str, typed: str) -> str:
     """Return the id of a message that the agent sent."""
-    sent = await mailbox.post.run(lambda tx: receipts.outcomes_by_message(tx, agent))
+    sent = await mailbox.store.run(lambda tx: receipts.outcomes_by_message(tx, agent))
     return match_id(typed, sent, f"'{agent}'")
 
 
 def _show_thread(invocation: Invocation, thread: Thread, limit: int) -> None:
     out = invocation.console.out
     shown = thread.messages[-limit:]
-    waiting = sum(threads.is_open(each) for each in thread.messages)
+    waiting = sum(threads.is_open(reply) for reply in thread.messages)
     out.line(one_line(thread.subject or thread.id), "bold")
     out.line(f"{', '.join(thread.members)}; {plural(len(thread.messages), 'message')}, {waiting} open", "dim")
     if thread.run is not None:
@@ -106,7 +106,7 @@ def run_recall(invocation: Invocation) -> int:
         sender = mailbox.acting_agent()
         args = invocation.args
         id = await sent_id(mailbox, sender, args.id)
-        recalled = await recall.recall(mailbox.post, sender, id, args.reason)
+        recalled = await recall.recall(mailbox.store, sender, id, args.reason)
         text = f"{id} was taken back from {recalled.recipient}."
         text += f" Copies too: {', '.join(recalled.copies)}." if recalled.copies else ""
         invocation.report(recalled, text, "green")
@@ -141,7 +141,7 @@ def run_progress(invocation: Invocation) -> int:
         id = await (mailbox.find_id(agent, args.id) if args.id else mailbox.claimed_id(agent))
         async with acting_as(mailbox, agent) as verified:
             done = await progress.report(
-                mailbox.post,
+                mailbox.store,
                 agent,
                 id,
                 fence=args.fence,
@@ -182,7 +182,7 @@ def run_digest(invocation: Invocation) -> int:
     seconds = read_age(invocation.args.since, "--since")
 
     async def work(mailbox: Mailbox) -> int:
-        digest = await make_digest(mailbox.post, seconds)
+        digest = await make_digest(mailbox.store, seconds)
         if invocation.as_json:
             invocation.console.out.json(digest)
         else:
@@ -211,12 +211,12 @@ def _show_digest(invocation: Invocation, digest: Digest) -> None:
     }
     rows = [
         (
-            Styled(each.name, "cyan"),
-            str(each.unread),
-            str(each.claimed),
-            ", ".join(f"{count} {outcome}" for outcome, count in sorted(each.settled.items())),
+            Styled(entry.name, "cyan"),
+            str(entry.unread),
+            str(entry.claimed),
+            ", ".join(f"{count} {outcome}" for outcome, count in sorted(entry.settled.items())),
         )
-        for each in digest.agents
+        for entry in digest.agents
     ]
     out.table(rows, ("AGENT", "UNREAD", "CLAIMED", "SETTLED"))
     for title, items in sections.items():

@@ -34,10 +34,10 @@ def run(invocation: Invocation) -> int:
 
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
-        known: set[str] = set()
+        seen_ids: set[str] = set()
         if invocation.args.new:
-            known = {stored.message.id for stored in await mailbox.post.peek(agent, limit=100_000)}
-        messages = await mailbox.post.wait(agent, invocation.args.timeout or LONGEST_S, exclude=known)
+            seen_ids = {stored.message.id for stored in await mailbox.store.peek(agent, limit=100_000)}
+        messages = await mailbox.store.wait(agent, invocation.args.timeout or LONGEST_S, exclude=seen_ids)
         await asyncio.to_thread(mailbox.presence.record_notified, agent)
         if invocation.as_json:
             invocation.console.out.json({"agent": agent, "messages": messages})
@@ -78,15 +78,15 @@ def _wake_host(invocation: Invocation) -> int:
         return 0
 
     async def work(mailbox: Mailbox) -> int:
-        waiter = hooks.Waiter(mailbox.post.path, agent)
+        waiter = hooks.Waiter(mailbox.store.path, agent)
         parent = os.getppid()
-        known = {stored.message.id for stored in await mailbox.post.peek(agent, limit=100_000)}
+        seen_ids = {stored.message.id for stored in await mailbox.store.peek(agent, limit=100_000)}
         messages: list[StoredMessage] = []
         slices = 0
         while not messages:
             if not waiter.is_current() or os.getppid() != parent:
                 return 0
-            messages = await mailbox.post.wait(agent, SLICE_S, exclude=known)
+            messages = await mailbox.store.wait(agent, SLICE_S, exclude=seen_ids)
             slices += 1
             # Mail may have arrived before this waiter, and after the hook that reports it has looked.
             if slices == HOOK_SLICES and await asyncio.to_thread(hooks.has_unreported, folder, agent):

@@ -90,7 +90,7 @@ def _advance(invocation: Invocation, step: Step, *words: str, **how: Any) -> int
     async def work(mailbox: Mailbox) -> int:
         me = mailbox.acting_agent()
         async with acting_as(mailbox, me) as verified:
-            moved = await step(mailbox.post, me, *words, verified=verified, **how)
+            moved = await step(mailbox.store, me, *words, verified=verified, **how)
         if invocation.as_json:
             invocation.console.out.json({**run_view(moved.run, me), "warnings": moved.warnings})
             return 0
@@ -103,14 +103,14 @@ def _advance(invocation: Invocation, step: Step, *words: str, **how: Any) -> int
 
 
 async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
-    state = await engine.send_pending_notices(mailbox.post)
+    state = await engine.send_pending_notices(mailbox.store)
     runs = list(engine.runs(state).values())
-    known = await engine.definitions(mailbox.post)
+    definitions = await engine.definitions(mailbox.store)
     if invocation.args.workflow:
         runs = [engine.find(state, mailbox.agent, invocation.args.workflow)]
     if invocation.as_json:
-        shown_runs = [run_view(each, mailbox.agent) for each in runs]
-        invocation.console.out.json({"workflows": shown_runs, "available": definitions_view(known)})
+        shown_runs = [run_view(run, mailbox.agent) for run in runs]
+        invocation.console.out.json({"workflows": shown_runs, "available": definitions_view(definitions)})
         return 0
     out = invocation.console.out
     if invocation.args.workflow:
@@ -120,14 +120,14 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
         out.table(
             [
                 (
-                    Styled(each.id, "bold cyan"),
-                    Styled(each.status, STATUS_STYLES.get(each.status, "")),
-                    each.phase if each.status == "running" else "",
-                    each.actor if each.status == "running" else "",
-                    format_since(each.started_at),
-                    each.subject,
+                    Styled(run.id, "bold cyan"),
+                    Styled(run.status, STATUS_STYLES.get(run.status, "")),
+                    run.phase if run.status == "running" else "",
+                    run.actor if run.status == "running" else "",
+                    format_since(run.started_at),
+                    run.subject,
                 )
-                for each in runs
+                for run in runs
             ],
             ("WORKFLOW", "STATUS", "PHASE", "TURN", "AGE", ""),
             optional=(4, 3),
@@ -140,7 +140,7 @@ async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
                 Styled(name, "bold"),
                 definition.message if isinstance(definition, Failure) else definition.description,
             )
-            for name, definition in sorted(known.items())
+            for name, definition in sorted(definitions.items())
         ],
         ("TO START", ""),
     )

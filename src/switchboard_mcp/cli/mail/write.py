@@ -71,22 +71,22 @@ def run_send(invocation: Invocation) -> int:
             copies = fan_out.parse_copies(invocation.args.cc, recipients[0], sender, limit)
             chosen = msgspec.structs.replace(chosen, metadata={**chosen.metadata, "cc": copies})
         chosen = await threads.join(
-            mailbox.post, sender, chosen, recipients[0] if len(recipients) == 1 else ""
+            mailbox.store, sender, chosen, recipients[0] if len(recipients) == 1 else ""
         )
         async with acting_as(mailbox, sender) as verified:
-            outcomes = await mailbox.post.send_to_many(
+            outcomes = await mailbox.store.send_to_many(
                 chosen, sender=sender, recipients=recipients, verified=verified
             )
             if isinstance(outcomes[0], Sent):
                 outcomes += await fan_out.send_copies(
-                    mailbox.post, chosen, outcomes[0], sender=sender, copies=copies, verified=verified
+                    mailbox.store, chosen, outcomes[0], sender=sender, copies=copies, verified=verified
                 )
                 recipients = [*recipients, *copies]
         if "completes" in metadata:
-            await send_pending_notices(mailbox.post)
+            await send_pending_notices(mailbox.store)
         code = _show_sent(invocation, outcomes, recipients, sender, verified)
-        if sender not in await mailbox.post.agents():
-            text = f"'{sender}' is no agent here, so it has no inbox before somebody answers."
+        if sender not in await mailbox.store.agents():
+            text = f"'{sender}' is not an agent here, so it has no inbox until someone answers."
             invocation.console.warn(f"{text} Add it with `switchboard mail agents add {sender}`.")
         return code
 
@@ -104,7 +104,7 @@ async def _addressed(
     invocation: Invocation, mailbox: Mailbox, sender: str, draft: Draft
 ) -> tuple[Draft, list[str]]:
     """Return the draft with its attachment, team and the message it answers, and its recipients."""
-    args, state = invocation.args, await mailbox.post.state()
+    args, state = invocation.args, await mailbox.store.state()
     if draft.reply_to:
         draft = msgspec.structs.replace(draft, reply_to=await mailbox.find_id(sender, draft.reply_to))
     if args.attach:
@@ -119,8 +119,8 @@ async def _addressed(
         raise usage_error("--role needs a team.", "Or send to the role: `send ROLE …`.")
     if read_role(args.to) is not None:
         return draft, [agent_registry.resolve_recipient(state, args.to)]
-    if await fan_out.is_everyone(mailbox.post, args.to):
-        return draft, await fan_out.everyone(mailbox.post, sender, mailbox.config.mail.max_recipients)
+    if await fan_out.is_everyone(mailbox.store, args.to):
+        return draft, await fan_out.everyone(mailbox.store, sender, mailbox.config.mail.max_recipients)
     return draft, [agent_registry.parse_name(args.to)]
 
 
@@ -155,7 +155,7 @@ SEND = Command(
 
 async def _is_team(mailbox: Mailbox, state: State, recipient: str) -> bool:
     name = agent_name(recipient)
-    return name in agent_registry.teams(state) and name not in await mailbox.post.agents()
+    return name in agent_registry.teams(state) and name not in await mailbox.store.agents()
 
 
 def _payload(invocation: Invocation) -> str:
@@ -225,19 +225,21 @@ def _show_sent(
     if invocation.as_json:
         answer = [
             {
-                "id": one.id,
-                "recipient": one.recipient,
-                "status": one.receipt.status,
-                "duplicate": one.duplicate,
+                "id": message.id,
+                "recipient": message.recipient,
+                "status": message.receipt.status,
+                "duplicate": message.duplicate,
             }
-            for one in sent
+            for message in sent
         ]
         wrong = [{"recipient": name, "error": problem} for name, problem in refused]
         console.out.json({"sender": sender, "verified": verified, "sent": answer, "refused": wrong})
     else:
-        for one in sent:
-            again = " (already stored)" if one.duplicate else ""
-            console.out.line(f"{console.out.paint('sent', 'green')} {one.id} to {one.recipient}{again}")
+        for message in sent:
+            again = " (already stored)" if message.duplicate else ""
+            console.out.line(
+                f"{console.out.paint('sent', 'green')} {message.id} to {message.recipient}{again}"
+            )
     if not verified:
         console.warn(f"'{sender}' is connected elsewhere, so this message is marked as unverified.")
     for name, problem in refused:
@@ -252,8 +254,8 @@ def run_claim(invocation: Invocation) -> int:
         agent = await mailbox.existing_agent()
         mailbox.acting_agent()
         args = invocation.args
-        ids = [await mailbox.find_id(agent, each) for each in args.ids] or None
-        claimed = await mailbox.post.claim(
+        ids = [await mailbox.find_id(agent, text) for text in args.ids] or None
+        claimed = await mailbox.store.claim(
             agent, limit=len(ids or ()) or args.max, lease_s=args.lease, ids=ids
         )
         await asyncio.to_thread(mailbox.record_visit, agent)
@@ -283,11 +285,13 @@ def _show_claimed(invocation: Invocation, claimed: Sequence[Claimed]) -> None:
     out = invocation.console.out
     if not claimed:
         out.line("No unread messages.", "dim")
-    for number, one in enumerate(claimed):
+    for number, claim in enumerate(claimed):
         if number:
             out.line("\n" + "-" * 40, "dim")
-        stored = StoredMessage(message=one.message, place="claimed", order=one.order, verified=one.verified)
-        show_message(stored, out, one.fence, one.expires_at)
+        stored = StoredMessage(
+            message=claim.message, place="claimed", order=claim.order, verified=claim.verified
+        )
+        show_message(stored, out, claim.fence, claim.expires_at)
     if claimed:
         out.line()
         out.line(
@@ -313,7 +317,7 @@ def run_ack(invocation: Invocation) -> int:
     async def work(mailbox: Mailbox) -> int:
         agent = await mailbox.existing_agent()
         mailbox.acting_agent()
-        acked = await mailbox.post.ack(
+        acked = await mailbox.store.ack(
             agent,
             await (mailbox.find_id(agent, id) if id else mailbox.claimed_id(agent)),
             fence=args.fence,

@@ -90,7 +90,7 @@ def update(invocation: Invocation, workspace: Workspace, chosen: list[ChildSpec]
 
 def local_children(workspace: Workspace) -> list[ChildSpec]:
     """Return the children that are processes."""
-    return sorted((one for one in workspace.children if one.kind == "stdio"), key=lambda one: one.name)
+    return sorted((spec for spec in workspace.children if spec.kind == "stdio"), key=lambda spec: spec.name)
 
 
 def places_of(workspace: Workspace, spec: ChildSpec) -> Places:
@@ -129,7 +129,7 @@ def _kept(report: SandboxReport) -> str:
 
 
 def describe_support(support: Support) -> str:
-    """Return what a system offers in one line."""
+    """Describe in one line which sandbox features the system has."""
     if support.system != "linux":
         return f"{support.system}: sandboxes are applied with the mechanism `seatbelt` only"
     has = {

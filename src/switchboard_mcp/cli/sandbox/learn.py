@@ -94,16 +94,18 @@ def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places:
             f"'{spec.name}' is a remote child.", "Only a child that is a process has a sandbox."
         )
     out = invocation.console.out
-    known = propose_sandbox(spec.command, spec.args, spec.cwd)
+    proposal = propose_sandbox(spec.command, spec.args, spec.cwd)
     if problem := _installed(invocation, workspace, spec, places):
         raise SwitchboardError(problem)
     recorded = _recorded(invocation, workspace, _without_runner(spec, places))
     if recorded is None and not invocation.as_json:
         out.prose("strace is not installed, so files are not recorded; refused ones are shown as errors.")
-    lines = [*_file_lines(recorded, known, workspace, spec, places), *_port_lines(recorded)]
-    outcome = _first_working(invocation, workspace, spec, lines, recorded, _presets(recorded, known, lines))
-    lines = [_preset_line(outcome.settings.preset or "workspace", known), *lines]
-    lines += _network_lines(outcome, known)
+    lines = [*_file_lines(recorded, proposal, workspace, spec, places), *_port_lines(recorded)]
+    outcome = _first_working(
+        invocation, workspace, spec, lines, recorded, _presets(recorded, proposal, lines)
+    )
+    lines = [_preset_line(outcome.settings.preset or "workspace", proposal), *lines]
+    lines += _network_lines(outcome, proposal)
     if outcome.settings.processes is False:
         lines.append(Line("processes", "false", f"it started no program {DURING}"))
     settings = _settings(outcome.settings.preset or "workspace", lines, recorded)
@@ -112,15 +114,17 @@ def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places:
     file = write_suites(owner_of(spec, workspace), members) if is_saved else ""
     shown = {"suites": members}
     if invocation.as_json:
-        listed = [{"setting": each.setting, "value": each.value, "reason": each.why} for each in lines]
+        listed = [
+            {"setting": setting.setting, "value": setting.value, "reason": setting.why} for setting in lines
+        ]
         out.json({"proposal": shown, "reasons": listed, "problem": outcome.problem, "file": file})
         return 0 if outcome.problem is None else 1
     out.text(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
     out.line()
-    for each in lines:
-        out.entry(f"{each.setting}: {each.value}", f" ({each.why})", "cyan", "  ")
-    if known.note:
-        out.prose(f"Note: {known.note}", "  ")
+    for line in lines:
+        out.entry(f"{line.setting}: {line.value}", f" ({line.why})", "cyan", "  ")
+    if proposal.note:
+        out.prose(f"Note: {proposal.note}", "  ")
     if outcome.problem is not None:
         out.prose(f"In this sandbox it did not work: {outcome.problem.message}", "  ", "red")
         return 1
@@ -149,7 +153,7 @@ def _first_working(
 def _installed(
     invocation: Invocation, workspace: Workspace, spec: ChildSpec, places: Places
 ) -> Failure | None:
-    """Install the package of a package runner, so that what is recorded is the server and not the installation."""
+    """Install the package of a package runner, so that the server is recorded and not the installation."""
     if installation_of(spec, os.environ, places) is None or _without_runner(spec, places) != spec:
         return None
     workspace = _with_sandbox(workspace, spec, SandboxSettings(preset="workspace", network=["*"]))
@@ -159,7 +163,7 @@ def _installed(
 
 
 def _without_runner(spec: ChildSpec, places: Places) -> ChildSpec:
-    """Return the child with the installed program instead of its package runner; as it is if there is none."""
+    """Return the child with the installed program instead of its package runner; unchanged without one."""
     installation = installation_of(spec, os.environ, places)
     program = installed_program(installation) if installation is not None else ""
     if installation is None or not program:
@@ -177,10 +181,14 @@ def _recorded(invocation: Invocation, workspace: Workspace, spec: ChildSpec) -> 
 
 
 def _file_lines(
-    recorded: Recorded | None, known: SandboxProposal, workspace: Workspace, spec: ChildSpec, places: Places
+    recorded: Recorded | None,
+    proposal: SandboxProposal,
+    workspace: Workspace,
+    spec: ChildSpec,
+    places: Places,
 ) -> Iterator[Line]:
     """Yield the files that the child needs beyond those of the preset `workspace`."""
-    written, read = list(known.settings.files.write), list(known.settings.files.read)
+    written, read = list(proposal.settings.files.write), list(proposal.settings.files.read)
     for setting, paths in (("files.write", written), ("files.read", read)):
         yield from (Line(setting, path, "this server is known to need it") for path in paths)
     if recorded is None:
@@ -201,18 +209,18 @@ def _port_lines(recorded: Recorded | None) -> list[Line]:
     return [Line("network", f"localhost:{port}", f"it connected to this machine {DURING}") for port in ports]
 
 
-def _presets(recorded: Recorded | None, known: SandboxProposal, lines: list[Line]) -> list[Preset]:
+def _presets(recorded: Recorded | None, proposal: SandboxProposal, lines: list[Line]) -> list[Preset]:
     """Return the presets to try, the smallest first."""
-    if known.is_known:
-        return [known.settings.preset or "workspace"]
+    if proposal.is_known:
+        return [proposal.settings.preset or "workspace"]
     needs_files = recorded is None or any(line.setting != "network" for line in lines)
     written = recorded.written if recorded is not None else ()
     needs_files = needs_files or any(not _is_known(path, ()) for path in written)
     return ["workspace"] if needs_files else ["strict", "workspace"]
 
 
-def _preset_line(preset: Preset, known: SandboxProposal) -> Line:
-    if known.is_known:
+def _preset_line(preset: Preset, proposal: SandboxProposal) -> Line:
+    if proposal.is_known:
         return Line("preset", preset, "this server is known to work in it")
     why = {
         "strict": f"it wrote no file {DURING}, so it needs no folder",
@@ -221,8 +229,8 @@ def _preset_line(preset: Preset, known: SandboxProposal) -> Line:
     return Line("preset", preset, why.get(preset, "it is configured"))
 
 
-def _network_lines(outcome: Outcome, known: SandboxProposal) -> Iterator[Line]:
-    hosts = known.settings.network if isinstance(known.settings.network, list) else []
+def _network_lines(outcome: Outcome, proposal: SandboxProposal) -> Iterator[Line]:
+    hosts = proposal.settings.network if isinstance(proposal.settings.network, list) else []
     yield from (Line("network", host, f"it was connected to {DURING}") for host in outcome.hosts)
     yield from (
         Line("network", host, "this server is known to need it")
@@ -315,7 +323,7 @@ def _read_log(path: str, cwd: str) -> Recorded:
 
 
 def read_trace(lines: Iterable[str], cwd: str) -> Recorded:
-    """Return what a recording has: files that were opened or changed, programs, and ports."""
+    """Return the content of a recording: files that were opened or changed, programs, and ports."""
     recorded = Recorded(set(), set(), [], set(), set())
     runs = -1  # the first is the child itself
     for line in lines:
@@ -342,7 +350,9 @@ def read_trace(lines: Iterable[str], cwd: str) -> Recorded:
 def _is_known(path: str, known: Iterable[str]) -> bool:
     real = os.path.realpath(path)
     return any(
-        one == place or one.startswith(place + "/") for one in (path, real) for place in (*NOISE, *known)
+        candidate == place or candidate.startswith(place + "/")
+        for candidate in (path, real)
+        for place in (*NOISE, *known)
     )
 
 
@@ -351,7 +361,7 @@ def fold(paths: Iterable[str], places: Places) -> list[str]:
     folders = sorted({path if os.path.isdir(path) else os.path.dirname(path) for path in paths})
     kept: list[str] = []
     for folder in folders:
-        if not any(folder == one or folder.startswith(one + "/") for one in kept):
+        if not any(folder == parent or folder.startswith(parent + "/") for parent in kept):
             kept.append(folder)
     return list(_shortened(kept, places))
 

@@ -121,7 +121,7 @@ class Approvals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [name for name in self.everywhere(child) if name not in ("", platform)]
 
     def everywhere(self, child: str) -> dict[str, Approval]:
-        """Return all approvals of a child by platform; an empty name stands for all platforms."""
+        """Return all approvals of a child by platform; an empty name means all platforms."""
         sets = {"": self.children, **self.platforms}
         return {name: own[child] for name, own in sorted(sets.items()) if child in own}
 

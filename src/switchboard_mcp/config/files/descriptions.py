@@ -35,7 +35,7 @@ def read_descriptions(
     if document is None:
         return {}
     mistakes: list[tuple[str, str]] = []
-    found: dict[str, ChildDescription] = {}
+    descriptions: dict[str, ChildDescription] = {}
     entries = document.get("mcps") if isinstance(document, dict) else None
     if isinstance(document, Unreadable):
         mistakes.append(("", f"{document.message} The file is ignored."))
@@ -44,16 +44,19 @@ def read_descriptions(
     else:
         for name, entry in entries.items():
             try:
-                found[name] = msgspec.convert(entry, ChildDescription)
+                descriptions[name] = msgspec.convert(entry, ChildDescription)
             except msgspec.ValidationError:
                 key = join_key("mcps", name)
                 mistakes += (
-                    (f"{key}.{each.key}" if each.key else key, f"{each.message} The entry is ignored.")
-                    for each in find_mistakes(entry, ChildDescription)
+                    (
+                        f"{key}.{mistake.key}" if mistake.key else key,
+                        f"{mistake.message} The entry is ignored.",
+                    )
+                    for mistake in find_mistakes(entry, ChildDescription)
                 )
     if warnings is not None:
         warnings.extend(ConfigWarning(path, key, message) for key, message in mistakes)
-    return found
+    return descriptions
 
 
 def describe_suites(

@@ -27,7 +27,7 @@ _LINE = re.compile(
 def read_secrets(folder: str, warnings: list[ConfigWarning]) -> dict[str, str]:
     """Return the variables in the secrets file of a workspace.
 
-    A file that others can read or write, or that somebody else owns, is ignored with a warning.
+    A file that others can read or write, or that another user owns, is ignored with a warning.
     """
     path = os.path.join(folder, SECRETS_FILE)
     try:
@@ -82,8 +82,8 @@ def without_secret(data: bytes, name: str) -> bytes:
 
 def append_secrets(data: bytes, values: Mapping[str, str]) -> bytes:
     """Return the content of a secrets file with more variables appended."""
-    known = parse_secrets(data)
-    fresh = {name: value.replace("'", "'\\''") for name, value in values.items() if known.get(name) != value}
+    stored = parse_secrets(data)
+    fresh = {name: value.replace("'", "'\\''") for name, value in values.items() if stored.get(name) != value}
     if data and not data.endswith(b"\n"):
         data += b"\n"
     return data + "".join(f"{name}='{value}'\n" for name, value in sorted(fresh.items())).encode()

@@ -128,7 +128,7 @@ class KeptResults(Protocol):
         """Return the results that the session may read as entries of `resources/list`."""
 
     def answers_read(self, inbound: IncomingRequest, uri: str) -> bool:
-        """Answer a request for the resource of a result; return False if it is none that the host may read."""
+        """Answer a request for the resource of a result; return False if the host may not read it."""
 
 
 class ClientRequests(Protocol):

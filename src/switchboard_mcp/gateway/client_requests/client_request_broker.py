@@ -75,7 +75,7 @@ class ClientRequestBroker:
         self.id_prefix = b""
         # Called with a child, and the session it asks if there is one, if its request belongs to no single call.
         self.on_request_of_no_call: Callable[[ChildHandle, Session | None], None] | None = None
-        # True if children are told of roots for hosts that have none: then there are no roots.
+        # True if roots are declared to children also for hosts without them: the list of roots is then empty.
         self.declares_roots = False
 
     def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:

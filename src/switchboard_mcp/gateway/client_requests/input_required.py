@@ -1,6 +1,6 @@
 """Translates a stateless child's `input_required` result for a legacy host.
 
-Each input request is sent to the host as a request of its own; the call is then repeated with the host's answers.
+Each input request is sent to the host as a separate request; the call is then repeated with the host's answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arguments of a call, as any server may read them."""
+"""All ways in which a server may read the arguments of a call."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class AmbiguousArgumentsError(Exception):
 def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
     """Return the decoded arguments, and what is in them if they are wrapped once more, or hold JSON as text.
 
-    Servers decode the text of an argument that is no text in their `schema`. Raises `AmbiguousArgumentsError` if a name
-    occurs twice, or if they are no object or cannot be decoded.
+    Servers decode the text of an argument that is not a string in their `schema`. Raises `AmbiguousArgumentsError` if a
+    name occurs twice, or if they are not an object or cannot be decoded.
     """
     try:
         is_wrapped = args.find(b'"arg', 0, 24) >= 0
@@ -32,15 +32,15 @@ def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
         decoded = _decode(args)
         if type(decoded) is dict and not is_wrapped and not _may_hold_json(decoded):
             return [decoded]
-        found = [decoded]
+        decodings = [decoded]
         if is_wrapped:
-            found += [_decode(unwrap(args, parameters)) for parameters in WRAPPER_PARAMETERS]
-        held = [_with_held_json(reading, schema) for reading in found if _may_hold_json(reading)]
+            decodings += [_decode(unwrap(args, parameters)) for parameters in WRAPPER_PARAMETERS]
+        held = [_with_held_json(reading, schema) for reading in decodings if _may_hold_json(reading)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise AmbiguousArgumentsError(f"they cannot be decoded ({problem})") from None
-    if not isinstance(found[0], dict | None):
+    if not isinstance(decodings[0], dict | None):
         raise AmbiguousArgumentsError("they are not an object")
-    return found + [reading for reading in held if reading is not None]
+    return decodings + [reading for reading in held if reading is not None]
 
 
 def _decode_flat(args: bytes) -> dict[str, object] | None:
@@ -79,13 +79,13 @@ def _with_held_json(arguments: object, schema: Raw | UnsetType) -> dict[str, obj
         for name, value in arguments.items()
         if isinstance(value, str) and value[:64].lstrip()[:1] in ("{", "[")
     }
-    held: dict[str, object] = {}
+    decoded: dict[str, object] = {}
     for name in texts.keys() - (_text_parameters(schema) if texts else ()):
         try:
-            held[name] = _decode(texts[name].encode())
+            decoded[name] = _decode(texts[name].encode())
         except (msgspec.MsgspecError, ValueError, RecursionError):
             continue  # no server can decode it either
-    return {**arguments, **held} if held else None
+    return {**arguments, **decoded} if decoded else None
 
 
 def _text_parameters(schema: Raw | UnsetType) -> frozenset[str]:
@@ -108,7 +108,7 @@ def _is_text(property: object) -> bool:
     choices = property.get("anyOf")
     if isinstance(choices, list) and "type" not in property:
         types = [choice.get("type") if isinstance(choice, dict) else None for choice in choices]
-    return "string" in types and all(each in ("string", "null") for each in types)
+    return "string" in types and all(name in ("string", "null") for name in types)
 
 
 def _decode(args: bytes) -> object:

@@ -1,4 +1,4 @@
-"""The gate on the way to a child: every call is decided before it goes on, and asked about if a rule says so.
+"""The gate on the way to a child: every call is decided before it proceeds, and the user is asked if a rule says so.
 
 | host | how it is asked |
 | --- | --- |
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.mail.server import MailServer
 
-# At the end of a mail to the overseer. An answer by mail would have to be told from one that an agent has written.
+# At the end of a mail to the overseer. An answer by mail could not be distinguished from one that an agent has written.
 ANSWER_BY = (
     "Answer on the dashboard, or in a terminal with `switchboard approvals allow {id}` or `switchboard approvals "
     "deny {id}`. A reply to this message is not an answer."
@@ -76,7 +76,7 @@ LOOP_BYTES = 1024
 MAX_GRANTS = 10_000
 
 
-# The state that a stateless host brings back, and its answers.
+# The state that a stateless host returns, and its answers.
 RetryInput = tuple[str, Raw | UnsetType]
 
 
@@ -88,7 +88,7 @@ class Grant(Struct, frozen=True):
 
 
 class GatedCall(Struct):
-    """One call on its way through the gate. Exactly one of `proceed` and the request's `on_failed` ends it."""
+    """One call in the gate. Exactly one of `proceed` and `refuse` ends it."""
 
     request: PipelineRequest
     call: GateCall
@@ -98,7 +98,7 @@ class GatedCall(Struct):
     rules: GateRules
     decision: Decision = Decision("allow")
     is_answered: bool = False
-    question: Question | None = None  # made of the call, if it has none of its own
+    question: Question | None = None  # created from the call if there is none
     subject: Subject | None = None  # of that question; without one, the call
 
     @property
@@ -130,7 +130,7 @@ class CallGate:
         *,
         in_parts: bool = False,
     ) -> None:
-        """Call `proceed` if the request may go on, at once or when the user has allowed it, else `refuse`.
+        """Call `proceed` at once or when the user has allowed the request, else `refuse`.
 
         With `in_parts`, the caller decides what the call does part by part, so rules that ask about any tool do not ask
         about the whole.
@@ -140,13 +140,13 @@ class CallGate:
             proceed()
             return
         gated = _gated(request, kind, proceed, refuse, self._rules_of_wholes if in_parts else self._rules)
-        found = gated.rules.candidates(gated.call)
-        if found.settled is not None:
-            self._apply(gated, found.settled)
-        elif _needs_tool(found, kind, gated.args) and not self._knows_hints(request):
-            request.child.acquire(_StartFirst(self, gated, found))
+        candidates = gated.rules.candidates(gated.call)
+        if candidates.settled is not None:
+            self._apply(gated, candidates.settled)
+        elif _needs_tool(candidates, kind, gated.args) and not self._knows_hints(request):
+            request.child.acquire(_StartFirst(self, gated, candidates))
         else:
-            self.decide(gated, found)
+            self.decide(gated, candidates)
 
     def ask(
         self,
@@ -158,7 +158,7 @@ class CallGate:
         retried: RetryInput | None,
         subject: Subject,
     ) -> None:
-        """Ask the user a question about a call that is not made of the call itself. `decision.rule` identifies it.
+        """Ask the user a question that was not created from the call itself. `decision.rule` identifies it.
 
         `retried` is what `peek_retry_input` returned before the rules were applied to the call.
         """
@@ -171,34 +171,34 @@ class CallGate:
 
         A rule that denies some arguments is applied to the call itself.
         """
-        found = self._rules.candidates(call)
-        return found.settled or self._rules.decide_by_names_alone(found, call.kind, hints)
+        candidates = self._rules.candidates(call)
+        return candidates.settled or self._rules.decide_by_names_alone(candidates, call.kind, hints)
 
-    def decide(self, gated: GatedCall, found: Candidates) -> None:
+    def decide(self, gated: GatedCall, candidates: Candidates) -> None:
         """Decide a call whose tool is known."""
-        if not found.needs_args:
+        if not candidates.needs_args:
             hints = self._hints(gated)
-            self._apply(gated, gated.rules.decide_by_hints(found, gated.call.kind, hints))
+            self._apply(gated, gated.rules.decide_by_hints(candidates, gated.call.kind, hints))
         elif len(gated.args) <= LOOP_BYTES:
             try:
-                decision: Decision | Exception = self._decide_by_arguments(gated, found)
+                decision: Decision | Exception = self._decide_by_arguments(gated, candidates)
             except Exception as problem:  # noqa: BLE001 - what cannot be compared is refused, as in the thread
                 decision = problem
             self._on_decided(gated, decision)
         else:
             work_thread.submit(
-                partial(self._decide_by_arguments, gated, found), partial(self._on_decided, gated)
+                partial(self._decide_by_arguments, gated, candidates), partial(self._on_decided, gated)
             )
 
-    def _decide_by_arguments(self, gated: GatedCall, found: Candidates) -> Decision:
+    def _decide_by_arguments(self, gated: GatedCall, candidates: Candidates) -> Decision:
         tool = self._tool(gated)
         hints = hints_of(gated.request.suite, tool)
-        decided = gated.rules.decide_by_names(found, gated.call.kind, hints, gated.args)
+        decided = gated.rules.decide_by_names(candidates, gated.call.kind, hints, gated.args)
         if decided is not None:
             return decided
         around = surroundings(gated.request.child, self._context)
         args = readings(gated.args, tool.input_schema if tool is not None else UNSET)
-        return gated.rules.strictest(found, gated.call.kind, hints, args, around)
+        return gated.rules.strictest(candidates, gated.call.kind, hints, args, around)
 
     def _hints(self, gated: GatedCall) -> ToolHints:
         return hints_of(gated.request.suite, self._tool(gated))
@@ -251,9 +251,9 @@ class CallGate:
                 return
         # Continued with input that the child requested, or with the answer to another question about the same call.
         is_continued = request.retry_input()[0] is not UNSET or answered not in (None, rule)
-        known = self._known_answer(gated, continued=is_continued)
-        if known is not None:
-            self._settle(gated, known)
+        answer = self._known_answer(gated, continued=is_continued)
+        if answer is not None:
+            self._settle(gated, answer)
         elif not request.can_be_answered:
             self._refuse(gated, "gate_unanswered", f"Nobody can be asked about {_describe(gated)}.")
         elif len(gated.args) <= work_thread.LOOP_BYTES:
@@ -262,7 +262,7 @@ class CallGate:
             work_thread.submit(partial(self._question, gated), partial(self._put, gated))
 
     def _put(self, gated: GatedCall, question: Question | Exception) -> None:
-        """Put the question before the user."""
+        """Ask where the user can answer: at the terminal, in the host, or outside of it."""
         if not gated.is_open:
             return
         if isinstance(question, Exception):
@@ -281,7 +281,7 @@ class CallGate:
             message = (
                 f"{asked_by} asks before {_describe(gated)}, and this command has no terminal to ask at."
             )
-            hint = "Run the same command in a terminal of your own"
+            hint = "Run the same command in your own terminal"
             hint += f", or {subject.remedy}." if subject is not None else "."
             self._refuse(gated, "gate_unanswered", message, hint)
             return
@@ -290,7 +290,7 @@ class CallGate:
         self._context.loop.call_later(self.settings.keep_ms / 1000, self._on_direct_answer, gated, None)
 
     def _on_direct_answer(self, gated: GatedCall, allow: bool | None) -> None:
-        """Take an answer of the person at the terminal, or that there is none in time."""
+        """Handle the answer of the person at the terminal; None if it did not come in time."""
         if gated.is_open and not gated.is_answered:
             if allow is None:
                 self._refuse(gated, "gate_unanswered", f"The user did not answer about {_describe(gated)}.")
@@ -323,7 +323,7 @@ class CallGate:
             self._take_result(gated, None if error is not None else message.result)
 
     def _answered_rule(self, gated: GatedCall, retried: RetryInput | None) -> int | None:
-        """Return the rule whose question a stateless host brings the answer to; None if the state is not valid."""
+        """Return the rule whose question a stateless host has answered; None if the state is not valid."""
         if retried is None:
             return None
         request = gated.request
@@ -343,7 +343,7 @@ class CallGate:
             self._refuse(gated, "gate_unanswered", f"The user did not answer about {_describe(gated)}.")
 
     def _ask_user(self, gated: GatedCall, question: Question) -> None:
-        """Put the question before the user outside of the host, and let the call wait for a while."""
+        """Ask the user outside of the host, and let the call wait for a while."""
         settings = self.settings
         key = self._call_key(gated, continued=False)
         id, earlier = self._asked.get(key, ("", gated))
@@ -504,16 +504,16 @@ class CallGate:
 class _StartFirst(DelegatedWaiter):
     """Decides a call once its child has listed its tools."""
 
-    __slots__ = ("_found", "_gate", "_gated")
+    __slots__ = ("_candidates", "_gate", "_gated")
 
-    def __init__(self, gate: CallGate, gated: GatedCall, found: Candidates) -> None:
+    def __init__(self, gate: CallGate, gated: GatedCall, candidates: Candidates) -> None:
         super().__init__(gated.request)
-        self._gate, self._gated, self._found = gate, gated, found
+        self._gate, self._gated, self._candidates = gate, gated, candidates
 
     def on_ready(self, child: Child) -> None:
         """Decide the call, unless the host has cancelled it."""
         if self._gated.is_open:
-            self._gate.decide(self._gated, self._found)
+            self._gate.decide(self._gated, self._candidates)
 
     def on_failed(self, problem: Failure) -> None:
         """Fail the call: the child did not start."""
@@ -558,10 +558,10 @@ def _gated(
     return GatedCall(request, call, args, proceed, refuse, rules)
 
 
-def _needs_tool(found: Candidates, kind: Kind, args: bytes) -> bool:
+def _needs_tool(candidates: Candidates, kind: Kind, args: bytes) -> bool:
     """Return whether the decision needs the tool: its hints, or its schema because of JSON in a text."""
     holds_json = b'"{' in args or b'"[' in args
-    return found.needs_hints or (found.needs_args and kind == "tool" and holds_json)
+    return candidates.needs_hints or (candidates.needs_args and kind == "tool" and holds_json)
 
 
 def _client_of(request: PipelineRequest) -> object:
@@ -570,16 +570,16 @@ def _client_of(request: PipelineRequest) -> object:
 
 
 def peek_retry_input(request: PipelineRequest) -> RetryInput | None:
-    """Return the state and the answers that a stateless host brings to the gate, and leave them in the request."""
+    """Return the state and the answers that a stateless host has sent to the gate, and leave them in the request."""
     state, input = request.retry_input()
     text = message_meta.decode_text(state) if state is not UNSET else None
     return (text, input) if text is not None and is_gate_state(text) else None
 
 
 def _take_retry_input(request: PipelineRequest) -> RetryInput | None:
-    """Return the state and the answers that a stateless host brings to the gate. They are not for the child.
+    """Remove and return the state and the answers that a stateless host has sent to the gate.
 
-    They are kept for the call that middleware makes of this one.
+    They are not for the child, and are kept in case middleware changes the call.
     """
     state, input = request.retry_input()
     interception = request.interception

@@ -32,7 +32,7 @@ KEY_FILE = "state.key"
 
 
 class StoredQuestion(Question, frozen=True, kw_only=True, rename="camel"):
-    """A question in its file. Times are of the wall clock."""
+    """A question as stored in its file. Times are of the wall clock."""
 
     id: str
     asked_at: float
@@ -108,7 +108,7 @@ class OpenQuestions:
         self._open[id].on_answer = on_answer
 
     def _look(self) -> None:
-        """Take the answers that were written meanwhile."""
+        """Read the answers that were written meanwhile."""
         now = time.time()
         for id, question in list(self._open.items()):
             written = _read(answer_path(self._folder, id))
@@ -129,7 +129,7 @@ def questions_folder(workspace: str, environ: Mapping[str, str]) -> str:
 
 def stored_questions(folder: str) -> list[StoredQuestion]:
     """Return the questions that running servers ask, the oldest first. Others are removed."""
-    found = []
+    questions = []
     for name in _names(folder):
         path = os.path.join(folder, name)
         data = _read(path)
@@ -140,8 +140,8 @@ def stored_questions(folder: str) -> list[StoredQuestion]:
         if question is None or question.expires_at < time.time() or not is_running(question.pid):
             _remove(path)
         else:
-            found.append(question)
-    return sorted(found, key=lambda question: question.asked_at)
+            questions.append(question)
+    return sorted(questions, key=lambda question: question.asked_at)
 
 
 def write_answer(folder: str, id: str, *, allow: bool) -> None:

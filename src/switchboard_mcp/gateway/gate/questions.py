@@ -13,7 +13,7 @@ from switchboard_mcp.suites import sanitize
 # As much as a dialog shows.
 MAX_ARGUMENT_CHARS = 1_500
 MAX_NAME_CHARS = 200
-# Of one text and of one list among many arguments.
+# Limits for one text and for one list among many arguments.
 MIN_VALUE_CHARS = 20
 MAX_ITEMS = 20
 ELICITATION = "elicitation/create"
@@ -58,7 +58,7 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Subject(Struct, frozen=True):
-    """The thing that a question is about, if not the call itself: its name in messages, who asks, and another way."""
+    """The subject of a question, if not the call itself: its name in messages, who asks, and an alternative."""
 
     text: str
     asked_by: str
@@ -99,7 +99,7 @@ def _clip_texts(value: object, most: int, redactor: Redactor) -> object:
 
 
 def show_name(name: str) -> str:
-    """Return a name that a peer chose, for a person."""
+    """Return a name that a peer chose, made safe to show to a person."""
     return sanitize.clean(name).replace("\n", " ")[:MAX_NAME_CHARS]
 
 

@@ -55,12 +55,12 @@ _STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started
 
 
 class Gate(Protocol):
-    """Decides calls before they go on. Implemented by `gateway.gate`."""
+    """Decides calls before they proceed. Implemented by `gateway.gate`."""
 
     def admit(
         self, request: PipelineRequest, proceed: Callable[[], None], refuse: Callable[[Failure], None]
     ) -> None:
-        """Call `proceed` if the request may go on, at once or when the user has allowed it, else `refuse`."""
+        """Call `proceed` at once or when the user has allowed the request, else `refuse`."""
 
 
 class PipelineRequest(HostRequest):
@@ -92,7 +92,7 @@ class PipelineRequest(HostRequest):
 
     @abstractmethod
     def permits(self, subtool: str) -> bool:
-        """Return True if middleware may let the request go on with this subtool."""
+        """Return True if middleware may change the request to this subtool."""
 
     @abstractmethod
     def replace_call(self, subtool: str, args: bytes) -> None:
@@ -113,7 +113,7 @@ class PipelineRequest(HostRequest):
 
     @property
     def suite_tool(self) -> str:
-        """The suite tool that the host has called; empty for a request that is no suite call."""
+        """The suite tool that the host has called; empty for a request that is not a suite call."""
         return ""
 
     @property
@@ -160,14 +160,14 @@ class PipelineRequest(HostRequest):
             self.enter()
 
     def enter(self) -> None:
-        """Go on to the middleware and the cache, if there are any."""
+        """Continue with the middleware and the cache, if there are any."""
         if self.interception is not None:
             self.interception.begin()
         else:
             self.proceed(self.started_at)
 
     def proceed(self, now: float) -> None:
-        """Go on to the limits and the child."""
+        """Continue with the limits and the child."""
         limiters = self.pipeline.limiters
         if limiters is not None:
             limiter = limiters.shared or limiters.for_principal(self.session.principal)
@@ -186,7 +186,7 @@ class PipelineRequest(HostRequest):
             raise
 
     def on_admitted(self) -> None:
-        """Go on to the child after waiting for a slot."""
+        """Continue with the child after waiting for a slot."""
         try:
             if self.watch is not None:
                 self.watch.acquire(self.acquire_child, self)
@@ -300,14 +300,14 @@ class PipelineRequest(HostRequest):
         self.release_slot()
 
     def admit_again(self, settle: Callable[[Failure | None], None]) -> bool:
-        """Let the gate decide the call that middleware made of it; return False if there is no gate."""
+        """Let the gate decide the call as middleware has changed it; return False if there is no gate."""
         if self.pipeline.gate is None:
             return False
         self.pipeline.gate.admit(self, lambda: settle(None), settle)
         return True
 
     def fingerprint(self) -> bytes:
-        """Identify the call as the host sent it, since the host will repeat that and not what middleware made of it."""
+        """Identify the call as the host sent it, since the host will repeat that, and not what middleware sends."""
         original = self.interception.original_fingerprint if self.interception is not None else b""
         return original or super().fingerprint()
 

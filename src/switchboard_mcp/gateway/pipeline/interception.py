@@ -98,7 +98,7 @@ class InterceptedRequest(Protocol):
         """Return the name of what is called, as the child knows it, and the arguments as JSON."""
 
     def permits(self, subtool: str) -> bool:
-        """Return True if middleware may let the request go on with this subtool."""
+        """Return True if middleware may change the request to this subtool."""
 
     def replace_call(self, subtool: str, args: bytes) -> None:
         """Call a different subtool, or the same one with different arguments."""
@@ -107,7 +107,7 @@ class InterceptedRequest(Protocol):
         """Let the gate decide a changed call; return False if there is none."""
 
     def proceed(self, now: float) -> None:
-        """Go on to the limits and the child."""
+        """Continue with the limits and the child."""
 
     def finish(self, result: Raw | bytes) -> None:
         """Answer the host with a result."""
@@ -155,7 +155,7 @@ class Interception:
         "original_fingerprint",
     )
 
-    _deadline: Timeout  # limits the middleware's own time; the child has a limit of its own
+    _deadline: Timeout  # limits the middleware's own time; the child has another limit
 
     def __init__(self, request: InterceptedRequest) -> None:
         self._request = request
@@ -168,7 +168,7 @@ class Interception:
         self.original_fingerprint = b""  # set once middleware has changed the call
 
     def begin(self) -> None:
-        """Start the middleware, or go on if there is only a cache."""
+        """Start the middleware, or continue if there is only a cache."""
         pipeline = self._request.pipeline
         if pipeline.middleware:
             self._task = pipeline.start_task(self._run_middleware())
@@ -276,8 +276,8 @@ class Interception:
         if isinstance(answer, Failure):
             request.on_failed(answer)
         else:
-            known = request.outcome if request.outcome in FROM_CHILD else "answered"
-            request.outcome = "error" if is_error(answer) else known
+            outcome = request.outcome if request.outcome in FROM_CHILD else "answered"
+            request.outcome = "error" if is_error(answer) else outcome
             request.finish(answer)
 
     async def _call_child(self, call: ToolCall) -> Answer:
@@ -310,7 +310,7 @@ class Interception:
                 self._deadline.reschedule(pipeline.now() + request.call_timeout_s(request.child))
 
     async def _gate_changed_call(self) -> Failure | None:
-        """Return the refusal if the gate does not let the call through that middleware made of it."""
+        """Return the refusal if the gate denies the call as middleware has changed it."""
         request = self._request
         outcome: Future[Failure | None] = request.pipeline.loop.create_future()
 

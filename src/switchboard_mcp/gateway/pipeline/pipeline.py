@@ -134,7 +134,9 @@ class CallPipeline:
         inventory = self.suite.child.inventory
         tool = inventory.tools.get(subtool)
         if tool is None and not inventory.tools and inventory.snapshot is not None:
-            tool = next((known for known in inventory.known_tools() if known.name == subtool), None)
+            tool = next(
+                (candidate for candidate in inventory.known_tools() if candidate.name == subtool), None
+            )
         return tool
 
     def cache_key(self, session: Session, subtool: str, args: bytes, *, stateless: bool) -> Hashable | None:

@@ -1,7 +1,7 @@
 """Rate and concurrency limits of one suite.
 
-Synchronous: a call that may go on has been counted when `acquire` returns. The arithmetic is in `token_bucket`. A suite
-has one limiter for all callers, or one per principal.
+Synchronous: a call that may proceed has been counted when `acquire` returns. The arithmetic is in `token_bucket`. A
+suite has one limiter for all callers, or one per principal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # It is unknown when a slot becomes free; retrying once a second costs little.
 BUSY_RETRY_MS = 1_000
-# Requests about tasks, such as polls, are no calls; enough for ten tasks that are polled every second.
+# Requests about tasks, such as polls, are not calls; enough for ten tasks that are polled every second.
 TASK_REQUESTS_PER_MINUTE = 600
 
 
@@ -56,7 +56,7 @@ class RateLimiter:
         self._waiting: deque[Admission] = deque()
 
     def acquire(self, call: Admission, now: float) -> Failure | bool:
-        """Return True if the call may go on, False if it is queued, or the failure that refuses it."""
+        """Return True if the call may proceed, False if it is queued, or the failure that refuses it."""
         # A request about a task must not wait for the slot that the task itself may hold.
         max_running = self._max_running if not call.follows_call else None
         full = max_running is not None and self._running >= max_running

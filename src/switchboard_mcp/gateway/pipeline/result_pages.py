@@ -1,6 +1,6 @@
 """Splits a tool result that is too large into pages.
 
-Text is cut where the page is full. Any other block (an image, a resource) stays whole, on a page of its own if need be;
+Text is cut where the page is full. Any other block (an image, a resource) stays whole, on a separate page if necessary;
 one that does not fit even there is replaced by a note. `structuredContent` repeats the text and is dropped; without any
 text it becomes the text. Pure: storing the pages is up to `result_paging`.
 """
@@ -70,32 +70,32 @@ def split_result(result: bytes) -> SplitResult | None:
 
 def build_page(result: SplitResult, start: PageStart, room: int) -> ResultPage:
     """Return as many blocks from `start` on as fit into `room` bytes, and at least a part of the first."""
-    taken: list[Raw] = []
+    blocks: list[Raw] = []
     left = room
     for index in range(start.block, len(result.blocks)):
         block = result.blocks[index]
         offset = start.offset if index == start.block else 0
         if isinstance(block, str):
             length = _fitting_length(block, offset, left)
-            if length == 0 and taken:
-                return ResultPage(taken, PageStart(index, offset))
+            if length == 0 and blocks:
+                return ResultPage(blocks, PageStart(index, offset))
             length = max(length, 1)
             written = _text_block(block[offset : offset + length])
             if offset + length < len(block):
-                return ResultPage([*taken, written], PageStart(index, offset + length))
+                return ResultPage([*blocks, written], PageStart(index, offset + length))
         elif len(bytes(block)) > room:
             written = _text_block(
                 f"[omitted: {_decode_block(block).type or 'a block'} of {len(bytes(block)):,} bytes]"
             )
         else:
             written = block
-            if len(bytes(block)) > left and taken:
-                return ResultPage(taken, PageStart(index))
-        taken.append(written)
+            if len(bytes(block)) > left and blocks:
+                return ResultPage(blocks, PageStart(index))
+        blocks.append(written)
         left -= len(bytes(written))
         if left <= 0 and index + 1 < len(result.blocks):
-            return ResultPage(taken, PageStart(index + 1))
-    return ResultPage(taken, None)
+            return ResultPage(blocks, PageStart(index + 1))
+    return ResultPage(blocks, None)
 
 
 def _text_block(text: str) -> Raw:

@@ -113,7 +113,7 @@ class WatchedCall:
         return len(self.args) + len(self.result)
 
     def acquire(self, acquire: Callable[[], None], request: WatchedRequest) -> None:
-        """Note that the request goes on to its child. If that runs, the request was sent when this returns."""
+        """Note that the request proceeds to its child. If that runs, the request was sent when this returns."""
         self.acquired_at = now = monotonic()
         acquire()
         if request.id:

@@ -69,13 +69,13 @@ class ProgramChecker:
         stubs = await work_thread.run(partial(_stub_modules, suites, words, self.learned(suites)))
         texts = {module.name: module.text() for module in stubs}
         key = sha256("\0".join([code, *sorted(texts.values())]).encode("utf-8", "replace")).digest()
-        known = self._verdicts.get(key)
-        if known is None:
-            known = await self._check(code, stubs, texts, all_modules)
-            self._verdicts[key] = known
+        cached = self._verdicts.get(key)
+        if cached is None:
+            cached = await self._check(code, stubs, texts, all_modules)
+            self._verdicts[key] = cached
             if len(self._verdicts) > MAX_VERDICTS:
                 self._verdicts.popitem(last=False)
-        return known
+        return cached
 
     def learned(self, suites: Mapping[str, ChildSuite]) -> Learned:
         """Return the learned types of results, by module and subtool."""
@@ -110,27 +110,27 @@ class ProgramChecker:
         if report.failure is not None and report.failure.kind == "crash":
             raise refused("programs_unavailable", report.failure.message)
         by_name = {stub.name: stub for stub in stubs}
-        found = verdict(report, code, stubs, [*all_modules, OWN_MODULE])
-        return _checked_program(found, by_name)
+        result = verdict(report, code, stubs, [*all_modules, OWN_MODULE])
+        return _checked_program(result, by_name)
 
 
-def _checked_program(found: Verdict, stubs: Mapping[str, StubModule]) -> CheckedProgram:
+def _checked_program(result: Verdict, stubs: Mapping[str, StubModule]) -> CheckedProgram:
     """Return a program with the modules that it runs with: the functions of its manifest, and no other."""
     used: dict[str, dict[str, str]] = {name: {} for name in stubs}
     parameters: dict[Subtool, Mapping[str, str]] = {}
-    for entry in found.manifest:
+    for entry in result.manifest:
         used[entry.module][entry.function] = entry.subtool
         names = stubs[entry.module].functions[entry.function].parameters
         if any(name != own for name, own in names.items()):
             parameters[entry.suite, entry.subtool] = names
-    errors = [str(problem) for problem in found.errors]
-    if found.left_out:
-        errors.append(f"… and {found.left_out} more")
+    errors = [str(problem) for problem in result.errors]
+    if result.left_out:
+        errors.append(f"… and {result.left_out} more")
     return CheckedProgram(
         errors=errors,
-        warnings=[str(problem) for problem in found.warnings],
-        manifest=frozenset((entry.suite, entry.subtool) for entry in found.manifest),
-        writes=frozenset((entry.suite, entry.subtool) for entry in found.writes),
+        warnings=[str(problem) for problem in result.warnings],
+        manifest=frozenset((entry.suite, entry.subtool) for entry in result.manifest),
+        writes=frozenset((entry.suite, entry.subtool) for entry in result.writes),
         modules=[*(Module(name, functions) for name, functions in used.items()), OWN],
         children={name: stub.suite for name, stub in stubs.items()},
         parameters=parameters,
@@ -146,7 +146,7 @@ def _stub_modules(
 ) -> list[StubModule]:
     """Return the modules of suites, for the checker. A result whose type is a hint may be anything."""
     firm = {
-        name: {subtool: one for subtool, one in types.items() if one.is_firm}
+        name: {subtool: result for subtool, result in types.items() if result.is_firm}
         for name, types in learned.items()
     }
     return [

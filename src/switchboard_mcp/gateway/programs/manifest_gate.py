@@ -128,11 +128,11 @@ class ManifestGate:
         suite = self._server.gateway.view_of(session.viewer).suite_of(child)
         if suite is None:
             return Decision("deny")
-        known = (tool for tool in suite.child.inventory.known_tools() if tool.name == subtool)
+        matches = (tool for tool in suite.child.inventory.known_tools() if tool.name == subtool)
         call = GateCall(
             "tool", child, suite.name, subtool, request.client, session.principal, session.profile
         )
-        return self._gate.decision_about(call, hints_of(suite, next(known, None)))
+        return self._gate.decision_about(call, hints_of(suite, next(matches, None)))
 
     def _question(self, request: PipelineRequest, prepared: PreparedProgram, reason: str) -> Question:
         redactor = self._server.redactor
@@ -159,8 +159,8 @@ class ManifestGate:
 
 
 def _subject(prepared: PreparedProgram, *, by_rule: bool) -> Subject:
-    """Return the program as messages of the gate name it: by what it can write, or else call."""
-    named = ", ".join(f"{show_name(child)}.{show_name(one)}" for child, one in _named(prepared))
+    """Return the program as messages of the gate name it: by the subtools that it can write to, or else call."""
+    named = ", ".join(f"{show_name(child)}.{show_name(subtool)}" for child, subtool in _named(prepared))
     program = f"the program '{prepared.name}'" if prepared.name else "the program"
     if prepared.writes:
         program += f", which can write ({named})"
@@ -176,6 +176,6 @@ def _named(prepared: PreparedProgram) -> list[tuple[str, str]]:
 
 
 def _rule_of(prepared: PreparedProgram) -> int:
-    """Return the number of the question about a program: another one for any other code, input or manifest."""
+    """Return the number of the question about a program; it differs for any other code, input or manifest."""
     parts = (prepared.code, prepared.input.decode("utf-8", "replace"), repr(sorted(prepared.manifest)))
     return PROGRAM_RULE | int.from_bytes(sha256("\0".join(parts).encode("utf-8", "replace")).digest()[:15])

@@ -86,7 +86,7 @@ class OwnFunctions:
         hidden = (PROGRAM_NAME, SWITCHBOARD_NAME)
         suites = [suite for suite in view.suites.values() if suite.source not in hidden]
         limit = min(max(args.limit, 1), MAX_MATCHES)
-        found = await ToolSearch().refresh_and_find(suites, args.query, limit, BUDGET_TOKENS)
+        results = await ToolSearch().refresh_and_find(suites, args.query, limit, BUDGET_TOKENS)
         matches = [
             {
                 "suite": match.suite,
@@ -94,7 +94,7 @@ class OwnFunctions:
                 "signature": match.signature,
                 "summary": match.summary,
             }
-            for match in found
+            for match in results
         ]
         return Settled(value=encode(matches))
 

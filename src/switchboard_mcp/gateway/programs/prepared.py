@@ -30,7 +30,7 @@ class CheckedProgram(Struct, frozen=True):
 
 
 class PreparedProgram(Struct, frozen=True):
-    """A program about to run. `name` is that of a kept one; `run_id` that of an interrupted run to go on with."""
+    """A program about to run. `name` is that of a kept one; `run_id` that of an interrupted run to resume."""
 
     code: str
     checked: CheckedProgram
@@ -41,7 +41,7 @@ class PreparedProgram(Struct, frozen=True):
 
     @property
     def approval(self) -> str:
-        """The text that an approval is recorded by: it is for these subtools, and for no other."""
+        """The text under which an approval is recorded: it is for these subtools alone."""
         subtools = [(child, subtool, (child, subtool) in self.writes) for child, subtool in self.manifest]
         return sha256(repr(sorted(subtools)).encode("utf-8", "replace")).hexdigest()
 

@@ -76,7 +76,7 @@ def answer_run(
 
 
 def count_calls(calls: Sequence[CallMade], program: CheckedProgram | None = None) -> list[CallCount]:
-    """Return the calls by subtool, in the order of the first of each; with the program, if they write."""
+    """Count the calls by subtool, in order of first use; with `program`, also note which of them write."""
     grouped: dict[tuple[str, str], list[CallMade]] = {}
     for call in calls:
         grouped.setdefault((call.module, call.subtool), []).append(call)
@@ -100,8 +100,8 @@ def _failed(answer: RunAnswer, problem: Failed) -> Raw:
     where = f"Line {problem.line}: " if problem.line else ""
     text = f"{where}{problem.message}"
     if answer.calls:
-        made = ", ".join(f"{call.subtool} ×{call.times}" for call in answer.calls)
-        text += f"\nCalls made before: {made}."
+        calls = ", ".join(f"{call.subtool} ×{call.times}" for call in answer.calls)
+        text += f"\nCalls made before: {calls}."
     written = [call.subtool for call in answer.calls if call.write]
     if written:
         text += f" What was written stays ({', '.join(written)})."

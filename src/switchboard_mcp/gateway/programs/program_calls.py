@@ -67,7 +67,7 @@ class ProgramRun:
         return self.request.session
 
     def move_call(self, id: bytes, session: Session) -> None:
-        """Take note that a call of the program belongs to another session now."""
+        """Note that a call of the program now belongs to another session."""
         self._sessions[id] = session
 
     def is_approved(self, child: str, subtool: str) -> bool:
@@ -136,7 +136,7 @@ async def _settled(child: str, response: bytes | None) -> Settled:
 
 
 def _carried(meta: Meta | UnsetType) -> Meta | UnsetType:
-    """Return what the calls of a program say about its host. They are calls of the protocol with a handshake."""
+    """Return the `_meta` about the host for the calls of a program, which are those of a legacy host."""
     if meta is UNSET or not message_meta.is_stateless(meta):
         return UNSET
     carried: Mapping[str, Raw] = {name: meta[name] for name in CARRIED_META if name in meta}

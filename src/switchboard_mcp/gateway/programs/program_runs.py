@@ -1,4 +1,4 @@
-"""Runs programs that were admitted, and goes on with runs that were interrupted.
+"""Runs programs that were admitted, and resumes runs that were interrupted.
 
 A run has a log in the user's state folder. If this process ends, or its host disconnects, the run stays there; the same
 client, by its token, profile and program, goes on with it by its id, under the policies of that time. Nothing that may
@@ -47,7 +47,7 @@ TITLE_CHARS = 80
 
 
 class InterruptedRun(Struct, frozen=True):
-    """A run that can go on."""
+    """A run that can be resumed."""
 
     id: str
     code: str
@@ -78,7 +78,7 @@ class ProgramRuns:
         approved: bool,
         on_progress: Callable[[CallMade], None],
     ) -> tuple[str, Outcome]:
-        """Run a program to its end, or an interrupted run from where it was; return its id and its outcome."""
+        """Run a program to its end, or resume an interrupted run; return its id and its outcome."""
         if program.run_id:
             log, recorded = await work_thread.run(partial(self._reopen, program.run_id))
             if recorded.end is not None:
@@ -103,7 +103,7 @@ class ProgramRuns:
         approved: bool,
         run_id: str,
     ) -> tuple[CallSubtool, tuple[MayRepeat, Callable[[], bool]]]:
-        """Return what calls subtools for a run, what says which may be repeated, and if the run may go on later."""
+        """Return what calls subtools for a run, what says which may be repeated, and if it can be resumed later."""
         checked, session = program.checked, request.session
         allowed = checked.manifest if approved else frozenset()
         calls = ProgramRun(run_id, gateway, request, checked.manifest, allowed)
@@ -135,20 +135,20 @@ class ProgramRuns:
         return await work_thread.run(partial(self._interrupted, _client(request)))
 
     def _interrupted(self, client: dict[str, str]) -> list[InterruptedRun]:
-        found: list[InterruptedRun] = []
+        interrupted: list[InterruptedRun] = []
         try:
             ids = self._store.unfinished() if self._store is not None else []
         except OSError:
-            return found
+            return interrupted
         for id in reversed(ids):
             try:
                 start = self._read(id, client).start
             except Exception:  # noqa: BLE001 - of another client, or not readable: not listed
                 continue
-            found.append(InterruptedRun(id, start.code.strip()[:TITLE_CHARS]))
-            if len(found) == MAX_LISTED:
+            interrupted.append(InterruptedRun(id, start.code.strip()[:TITLE_CHARS]))
+            if len(interrupted) == MAX_LISTED:
                 break
-        return found
+        return interrupted
 
     def _create(self, program: Program, note: dict[str, str]) -> RunLog | None:
         """Create the log of a run; without one, it ends with this process."""
@@ -177,9 +177,9 @@ class ProgramRuns:
         try:
             return self._store.reopen(run_id)
         except BlockingIOError:
-            raise refused("program_unknown", f"The run '{run_id[:64]}' is under way.") from None
+            raise refused("program_unknown", f"The run '{run_id[:64]}' is still running.") from None
         except (OSError, RunLogError) as problem:
-            raise refused("program_unknown", f"The run cannot go on: {problem}.") from None
+            raise refused("program_unknown", f"The run cannot be resumed: {problem}.") from None
 
 
 def _client(request: PipelineRequest) -> dict[str, str]:

@@ -62,7 +62,7 @@ MAX_INPUT_BYTES = 1024 * 1024
 
 
 class Admitted(Struct, frozen=True):
-    """A call that goes on to its handler; a call of `run` with its program."""
+    """A call that may proceed to its handler; a call of `run` with its program."""
 
     request: PipelineRequest
     program: PreparedProgram | None = None
@@ -133,7 +133,7 @@ class ProgramServer:
         return ProgramSession(self, client.principal, client.viewer)
 
     def stop(self) -> None:
-        """Prepare for the end: runs that are cancelled from now on can go on in the next process."""
+        """Prepare for the end: runs that are cancelled from now on can be resumed in the next process."""
         self.runs.stop()
 
     async def close(self) -> None:
@@ -165,7 +165,7 @@ class ProgramServer:
         if checked.errors:
             raise refused("program_refused", "\n".join(checked.errors))
         program = PreparedProgram(code, checked, input, args.name, args.id)
-        # Names of functions may stand for other subtools by now, and reads for writes: then the user is asked again.
+        # A function may now call another subtool, and a write in place of a read: then the user is asked again.
         return replace(program, was_approved=bool(approval) and approval == program.approval)
 
     async def check(self, view: View, code: str, request: PipelineRequest) -> CheckedProgram:
@@ -178,11 +178,11 @@ class ProgramServer:
         return await self.checker.check(view, code, self.host_of(request))
 
     def host_of(self, request: PipelineRequest) -> ProgramRun:
-        """Return what asks suites for their tools on behalf of a host."""
+        """Return an object that requests the tools of suites on behalf of a host."""
         return ProgramRun("", self.gateway, request, frozenset(), frozenset())
 
     async def read_kept(self, name: str) -> KeptProgram:
-        """Return a kept program. In governed mode it must be in the lock as it is."""
+        """Return a kept program. In governed mode it must be in the lock, unchanged."""
         program = await work_thread.run(partial(self.kept.read, name))
         if self.governed:
             pins = self._context.pins
@@ -207,10 +207,10 @@ class ProgramServer:
 
     def take_admitted(self, id: bytes) -> Admitted:
         """Return the call that the gateway has sent under this id."""
-        for key, one in self._admitted.items():
-            if one.request.id == id:
+        for key, admitted in self._admitted.items():
+            if admitted.request.id == id:
                 del self._admitted[key]
-                return one
+                return admitted
         raise refused("internal", "The call did not pass the gate of the program suite.")
 
     def remember(self, session: Session, code: str) -> None:

@@ -44,9 +44,9 @@ async def render_stubs(
     if suites:
         await checker.start(chosen.values(), host)
     if query:
-        found = await ToolSearch().refresh_and_find(chosen.values(), query, MAX_FOUND, BUDGET_TOKENS)
+        matches = await ToolSearch().refresh_and_find(chosen.values(), query, MAX_FOUND, BUDGET_TOKENS)
         by_suite: dict[str, list[str]] = {}
-        for match in found:
+        for match in matches:
             by_suite.setdefault(match.suite, []).append(match.subtool)
         chosen = {name: suite for name, suite in chosen.items() if suite.name in by_suite}
         names = {name: by_suite[suite.name] for name, suite in chosen.items()}

@@ -47,7 +47,7 @@ class RunArgs(Struct, forbid_unknown_fields=True):
     code: str = ""
     name: Annotated[str, Meta(description="a kept program")] = ""
     input: Annotated[Raw | UnsetType, Meta(description="its variable `input`")] = UNSET
-    id: Annotated[str, Meta(description="an interrupted run to go on with")] = ""
+    id: Annotated[str, Meta(description="an interrupted run to resume")] = ""
 
 
 class KeepArgs(Struct, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class RemoveArgs(Struct, forbid_unknown_fields=True):
 
 
 class CheckResult(Struct, frozen=True, omit_defaults=True):
-    """Result of `check`. `calls` is the manifest: each subtool that the program can call, and if it only reads."""
+    """Result of `check`. `calls` is the manifest: each subtool that the program can call, and whether it only reads."""
 
     ok: bool
     errors: Sequence[str] = ()
@@ -85,7 +85,7 @@ class Listed(Struct, frozen=True, omit_defaults=True):
 
 
 class ProgramList(Struct, frozen=True, omit_defaults=True):
-    """Result of `list`. Interrupted runs go on with `run` and their id."""
+    """Result of `list`. `run` resumes an interrupted run by its id."""
 
     programs: list[Listed]
     interrupted: list[InterruptedRun] = []
@@ -132,15 +132,15 @@ async def run_program(session: ProgramSession, args: RunArgs, request: ToolReque
     prepared = admitted.program
     if prepared is None:
         return failure("internal", "The program was not prepared.")
-    made, due = 0, 0.0
+    calls, due = 0, 0.0
 
     def on_progress(call: CallMade) -> None:
-        nonlocal made, due
-        made += 1
+        nonlocal calls, due
+        calls += 1
         now = time.monotonic()
         if now >= due:
             due = now + PROGRESS_S
-            request.progress(made, server.limits.calls, f"{call.module}.{call.subtool} ({call.outcome})")
+            request.progress(calls, server.limits.calls, f"{call.module}.{call.subtool} ({call.outcome})")
 
     host = admitted.request
     run_id, outcome = await server.runs.execute(
@@ -172,8 +172,8 @@ async def list_programs(session: ProgramSession, args: ListArgs, request: ToolRe
     """Return the kept programs."""
     server = session.server
     host_request = server.take_admitted(request.id).request
-    found = await work_thread.run(server.kept.all)
-    listed = [Listed(program.name, program.description) for program in found]
+    programs = await work_thread.run(server.kept.all)
+    listed = [Listed(program.name, program.description) for program in programs]
     return jsonrpc.encode(ProgramList(listed, await server.runs.interrupted(host_request)))
 
 

@@ -1,8 +1,8 @@
 """Results that hosts have seen only a part of, kept for a while under a handle.
 
 A handle belongs to the session that got it or, after that has ended, to the principal that it leaves it to. Results
-beyond the limit of memory move to files that have no name: only this process can read them, and they are gone when it
-ends, however.
+beyond the limit of memory move to files that have no name: only this process can read them, and they disappear when it
+ends, however it ends.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class HandleStore:
         ]
 
     def answers_read(self, inbound: IncomingRequest, uri: str) -> bool:
-        """Answer a request for the resource of a result; return False if it is none that the host may read."""
+        """Answer a request for the resource of a result; return False if the host may not read it."""
         session = inbound.session
         entry = self.get(uri.removeprefix(SCHEME), session) if uri.startswith(SCHEME) else None
         if entry is None or entry.suite not in _suites(session):
@@ -198,7 +198,7 @@ def _suites(session: Session) -> set[str]:
 
 
 def _write(body: bytes) -> int:
-    """Write a result to a file of mode 0600 that has no name any more, and return its descriptor."""
+    """Write a result to an unlinked file of mode 0600, and return its descriptor."""
     import tempfile  # only once there is too much to keep in memory
 
     file, path = tempfile.mkstemp(prefix="switchboard-")

@@ -1,4 +1,4 @@
-"""Shapes the results of one suite: what is selected, compact or too long is answered as such, the rest as it came.
+"""Shapes the results of one suite: a selected part, compact JSON, or the head of a long one; the rest unchanged.
 
 A result passes here after middleware, cache and audit, which see the whole of it. Work on large results is done
 outside of the event loop.
@@ -74,7 +74,7 @@ class Shaped(Struct, frozen=True):
 
 
 def build_shaper(settings: ResultSettings, suite: str, child: Child, broker: ClientRequests) -> ResultShaper:
-    """Return what shapes the results of one suite. All suites of a gateway share the store of handles."""
+    """Return the shaper of one suite. All suites of a gateway share the store of handles."""
     keeper = CountKeeper(child.state_folder("results"), child.name, broker.loop)
     return ResultShaper(settings, suite, open_store(broker), keeper)
 
@@ -98,7 +98,7 @@ class ResultShaper:
         body: bytes,
         finish: Callable[[bytes], None],
     ) -> None:
-        """Call `finish` with what is to be shown of a result to this client, known by name and version."""
+        """Call `finish` with the part of a result to show to this client, identified by name and version."""
         host = traits_of(*client)
         explicit = bool(call.select or call.find)
         if host is UNKNOWN and self._settings.hosts == "known" and not explicit:
@@ -157,7 +157,7 @@ class ResultShaper:
     def _shape_safely(
         self, body: bytes, call: SuiteCall, handle: str, host: HostTraits, read_whole: int
     ) -> Shaped:
-        """Return what is to be shown of a result; all of it if that cannot be found out."""
+        """Return the part of a result to show; all of it if shaping fails."""
         try:
             return self.shape(body, call, handle, host, read_whole)
         except Exception:  # noqa: BLE001 - the host gets an answer in any case, and the whole result is always right
@@ -200,7 +200,7 @@ class ResultShaper:
         return max(most, read_whole) if most else 0
 
     def _form(self, kept: KeptResult) -> tuple[str, str]:
-        """Return the form in which the text is shown, and the text: only a serialisation is ever written anew."""
+        """Return the form in which the text is shown, and the text: only serialised JSON is ever rewritten."""
         mode = self._settings.compact
         if not ((mode == "on" and kept.one_text) or (mode == "auto" and kept.serialised)):
             return "", kept.text
@@ -212,7 +212,7 @@ class ResultShaper:
         return ("compact", text) if text != kept.text else ("", kept.text)
 
     def _whole(self, body: bytes, kept: KeptResult, form: str, text: str, host: HostTraits) -> Shaped:
-        """Return the answer with all of a result: once for a host that would show it twice."""
+        """Return the answer with the whole result, without the copy that some hosts would show twice."""
         # A line break and the spaces behind it are one token.
         white = kept.text.count("\n") if form else 0
         if form == "table":
@@ -266,18 +266,18 @@ class ResultShaper:
         return Shaped(text_answer(kept, text), tokens=tokens, saved=tokens - count_tokens(text))
 
     def _find(self, body: bytes, kept: KeptResult, words: str, handle: str) -> Shaped:
-        """Return the lines of a result that have the words, with a handle to the whole; all of it if it is short."""
+        """Return the lines of a result that contain the words, with a handle to the whole; all of it if it is short."""
         form, text = self._form(kept)
         tokens = count_tokens(text)
         if tokens <= FIND_TOKENS:
             return Shaped(body, tokens=tokens)
-        found = lines_with(text, words, FIND_TOKENS) or f"No line has any of these words: {words[:200]}"
-        notice = self._notice(estimate(found), tokens, handle, with_select=False, page=1)
-        answer = f"{found}\n{notice}"
+        lines = lines_with(text, words, FIND_TOKENS) or f"No line has any of these words: {words[:200]}"
+        notice = self._notice(estimate(lines), tokens, handle, with_select=False, page=1)
+        answer = f"{lines}\n{notice}"
         return Shaped(text_answer(kept, answer), body, form, 0, 0, tokens, tokens - estimate(answer))
 
     def check_select(self, select: str) -> Failure | None:
-        """Return the failure of an expression that cannot be read, before anything is called."""
+        """Return the failure for an invalid expression, before anything is called."""
         try:
             compile_select(select)
         except SelectError as problem:
@@ -294,21 +294,21 @@ class ResultShaper:
 
         fresh = new_handle()
 
-        def answer(found: Shaped | Failure | Exception) -> None:
-            if isinstance(found, Exception):
-                found = failure("internal", "The result cannot be read.")
-            if isinstance(found, Failure):
-                refuse_call(session, channel, id, params.meta, found)
+        def answer(outcome: Shaped | Failure | Exception) -> None:
+            if isinstance(outcome, Exception):
+                outcome = failure("internal", "The result cannot be read.")
+            if isinstance(outcome, Failure):
+                refuse_call(session, channel, id, params.meta, outcome)
                 return
             self.keeper.counts.reads += 1
-            read_tokens = REQUEST_TOKENS + len(found.body) // 4
+            read_tokens = REQUEST_TOKENS + len(outcome.body) // 4
             self.keeper.counts.read_tokens += read_tokens
             session.results_saved -= read_tokens
             self.keeper.changed()
-            self._note_reading(entry, params.arguments, found)
-            if found.kept:
-                self._keep(found, fresh, session, entry.subtool)
-            body = found.body
+            self._note_reading(entry, params.arguments, outcome)
+            if outcome.kept:
+                self._keep(outcome, fresh, session, entry.subtool)
+            body = outcome.body
             if message_meta.is_stateless(params.meta):
                 body = message_meta.to_stateless_result(body, cacheable=False)
             session.answered_bytes += len(body)
@@ -332,9 +332,9 @@ class ResultShaper:
             return Shaped(shaped.body) if shaped.kept is body else shaped
         text = in_form(kept.text, entry.form)
         if arguments.find:
-            found = lines_with(text, arguments.find, FIND_TOKENS)
+            lines = lines_with(text, arguments.find, FIND_TOKENS)
             return Shaped(
-                text_answer(kept, found or f"No line has any of these words: {arguments.find[:200]}")
+                text_answer(kept, lines or f"No line has any of these words: {arguments.find[:200]}")
             )
         number = _number(arguments.page)
         most = self._limit(host, 0) or ResultSettings().max_tokens
@@ -344,16 +344,16 @@ class ResultShaper:
         end = f" Page {pages} was shown." if number == pages - 1 and entry.shown_end else ""
         return Shaped(text_answer(kept, f"{page}\n[Page {number} of {pages}.{end}]"), shown=pages)
 
-    def _note_reading(self, entry: HandleEntry, arguments: SuiteCall, found: Shaped) -> None:
+    def _note_reading(self, entry: HandleEntry, arguments: SuiteCall, shaped: Shaped) -> None:
         """Remember a result that was read page by page to its end: the next one is not worth shortening."""
-        if arguments.select or arguments.find or not found.shown:
+        if arguments.select or arguments.find or not shaped.shown:
             return
         entry.pages.add(_number(arguments.page))
         if entry.shown:
             entry.pages.add(1)  # seen with the answer
         if entry.shown_end:
-            entry.pages.add(found.shown)
-        if len(entry.pages) < found.shown:
+            entry.pages.add(shaped.shown)
+        if len(entry.pages) < shaped.shown:
             return
         key = (entry.session.principal, entry.subtool)
         longest = max(self._read_whole.pop(key, 0), min(entry.tokens, MAX_READ_WHOLE))

@@ -1,7 +1,7 @@
 """Keeps the counts of results between runs: one file for a workspace in the user's state folder, for `tokens`.
 
-It has one line for what a server counted in a while, and is only appended to, so several servers can share it. It has
-names of children and numbers, nothing of results. Any of it may be lost without harm.
+Each line has what a server counted in a few seconds. The file is only appended to, so several servers can share it. It
+contains names of children and numbers, nothing of results, and may be lost without harm.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ def read(folder: str) -> dict[str, ResultCounts]:
             lines = file.read(MAX_READ_BYTES).splitlines()
     except OSError:
         return {}
-    found: dict[str, ResultCounts] = {}
+    counts: dict[str, ResultCounts] = {}
     for line in lines:
         try:
             entry = msgspec.json.decode(line, type=_Line)
         except msgspec.MsgspecError:
             continue
-        found.setdefault(entry.child, ResultCounts()).add(entry.counts)
-    return found
+        counts.setdefault(entry.child, ResultCounts()).add(entry.counts)
+    return counts

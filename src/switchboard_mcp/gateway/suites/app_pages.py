@@ -27,7 +27,7 @@ def tools_with_page(suite: ChildSuite) -> list[str]:
 
 def tools_of_pages(suites: Iterable[ChildSuite]) -> dict[str, list[ResolvedName]]:
     """Return the tools that pages may call, by the names that their children use."""
-    found: dict[str, list[ResolvedName]] = {}
+    tools: dict[str, list[ResolvedName]] = {}
     for suite in suites:
         declared = suite.ui_tools()
         if not any(ui.uri for ui in declared.values()):
@@ -35,8 +35,8 @@ def tools_of_pages(suites: Iterable[ChildSuite]) -> dict[str, list[ResolvedName]
         for tool in suite.child.inventory.known_tools():
             # A tool that says nothing about it is for models and for pages.
             if suite.access.permits(tool.name) and declared.get(tool.name, apps.NO_UI).for_app:
-                found.setdefault(tool.name, []).append(ResolvedName(suite, tool.name, by_page=True))
-    return found
+                tools.setdefault(tool.name, []).append(ResolvedName(suite, tool.name, by_page=True))
+    return tools
 
 
 def page_tool(tool: Raw, match: ResolvedName, suites: Iterable[ChildSuite]) -> Raw:
@@ -53,7 +53,7 @@ def page_tool(tool: Raw, match: ResolvedName, suites: Iterable[ChildSuite]) -> R
 
 def keeps_own_uri(suite: ChildSuite, uri: str, suites: Iterable[ChildSuite]) -> bool:
     """Return True if hosts use the child's own URI of a page: it is direct, and no direct child before it has it."""
-    owners = (one for one in suites if one.direct and one.child.inventory.offers_resource(uri))
+    owners = (other for other in suites if other.direct and other.child.inventory.offers_resource(uri))
     return suite.direct and next(owners, suite) is suite
 
 
@@ -78,7 +78,7 @@ def find_page(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None:
 
 
 def resolve_page_call(owners: list[ResolvedName], session: Session) -> ResolvedName | list[str]:
-    """Return the tool that a page calls, or the children it may belong to if that cannot be told."""
+    """Return the tool that a page calls, or the children it may belong to if that is uncertain."""
     if len(owners) == 1:
         return owners[0]
     shown = [match for match in owners if _has_read_page(match.suite, session)]

@@ -151,8 +151,8 @@ class ChildSuite:
         names = self.listed_names()
         if self.twins is None or names == [self.name]:
             return self.name
-        known = (tool for tool in self.child.inventory.known_tools() if tool.name == subtool)
-        tool = next(known, None)
+        matches = (tool for tool in self.child.inventory.known_tools() if tool.name == subtool)
+        tool = next(matches, None)
         return self.twins.name_for(self, tool) if tool is not None else self.twins.write
 
     def annotations_of(self, tool: Tool) -> Annotations:
@@ -300,8 +300,8 @@ class ChildSuite:
         subtool = params.arguments.subtool
         if params.name != self.twins.read and not self.twins.reads_only:
             return None
-        known = next((tool for tool in self.child.inventory.known_tools() if tool.name == subtool), None)
-        return self.twins.refusal(params.name, self, known) if known is not None else None
+        known_tool = next((tool for tool in self.child.inventory.known_tools() if tool.name == subtool), None)
+        return self.twins.refusal(params.name, self, known_tool) if known_tool is not None else None
 
     def shaper(self, session: Session) -> ResultShaper:
         """Return what shapes the results of this suite; loaded with the first result that needs it."""
@@ -322,8 +322,8 @@ class ChildSuite:
         """
         from switchboard_mcp.redaction.arguments import hidden_values  # only if the suite redacts arguments
 
-        def register(found: list[str] | Exception) -> None:
-            self.child.register_secrets(found if isinstance(found, list) else [])
+        def register(values: list[str] | Exception) -> None:
+            self.child.register_secrets(values if isinstance(values, list) else [])
             proceed()
 
         if args is UNSET or len(memoryview(args)) <= work_thread.LOOP_BYTES:
@@ -444,14 +444,14 @@ def build_suites(
     names = suite_names([(name, configured.get(name, "")) for name in by_name])
     suites: dict[str, ChildSuite] = {}
     for name, child in sorted(by_name.items(), key=lambda item: names[item[0]]):
-        known = previous.get(names[name]) if previous else None
+        earlier = previous.get(names[name]) if previous else None
         if (
-            known is None
-            or known.child is not child
-            or known.built_from != settings_of(name, config, "suite")
+            earlier is None
+            or earlier.child is not child
+            or earlier.built_from != settings_of(name, config, "suite")
         ):
-            known = ChildSuite(names[name], child, config)
-        suites[known.name] = known
+            earlier = ChildSuite(names[name], child, config)
+        suites[earlier.name] = earlier
     if any(suite.split for suite in suites.values()):
         names_of_twins = twin_names(list(suites))
         for suite in suites.values():

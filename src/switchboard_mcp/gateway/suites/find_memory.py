@@ -94,12 +94,12 @@ class FindMemory:
             self._loaded.pop(principal, None)
             return LearnedChoices()
         stamp = (status.st_size, status.st_mtime_ns)
-        known = self._loaded.get(principal)
-        if known is None or known.stamp != stamp:
+        cached = self._loaded.get(principal)
+        if cached is None or cached.stamp != stamp:
             if len(self._loaded) >= MAX_PRINCIPALS:
                 self._loaded.clear()
-            known = self._loaded[principal] = _Loaded(stamp, LearnedChoices(_read(path)))
-        return known.choices
+            cached = self._loaded[principal] = _Loaded(stamp, LearnedChoices(_read(path)))
+        return cached.choices
 
     def append(self, principal: str, choice: Choice) -> None:
         """Store a choice."""
@@ -142,10 +142,10 @@ def _read(path: str) -> list[Choice]:
     """Return the choices in a file, without lines that cannot be read."""
     with open(path, "rb") as file:
         lines = file.read(4 * MAX_BYTES).splitlines()
-    found = []
+    choices = []
     for line in lines:
         try:
-            found.append(msgspec.json.decode(line, type=Choice))
+            choices.append(msgspec.json.decode(line, type=Choice))
         except msgspec.DecodeError:
             continue
-    return found
+    return choices

@@ -7,7 +7,7 @@ Without anything known about a host, a child whose exposure is `auto` is direct 
   marked to be loaded, within a budget.
 - One that loads tools after a search, and has no such mark, gets single tools: its search finds them by their own
   descriptions, and no call is needed to open a suite. The budget bounds the cost with a model that it does not defer
-  tools for, which cannot be told from here.
+  tools for, which is not known here.
 - Limits on names and numbers of tools turn single tools into suites.
 
 Pure, apart from `candidates`, which measures.
@@ -107,7 +107,7 @@ def _candidate(suite: ChildSuite) -> Candidate:
 
 def decide(measured: Sequence[Candidate], host: HostTraits) -> list[Choice]:
     """Return how each child is shown to a host."""
-    choices = [_by_cost(one, host) for one in measured]
+    choices = [_by_cost(candidate, host) for candidate in measured]
     if host.defers_tools and not host.loads_marked and host.defers_from <= _count(choices):
         choices = _as_searched_tools(measured, choices, host)
     if host.max_tools:
@@ -125,19 +125,19 @@ def exposure_for(measured: Sequence[Candidate], host: HostTraits) -> HostExposur
     )
 
 
-def _by_cost(one: Candidate, host: HostTraits) -> Choice:
+def _by_cost(candidate: Candidate, host: HostTraits) -> Choice:
     shown: Shown = "suite"
-    longest = one.longest_name + len(host.name_prefix)
-    if one.exposure != "auto":
-        shown, reason = one.exposure, "set in the config, or the default"
-    elif not one.flat:
+    longest = candidate.longest_name + len(host.name_prefix)
+    if candidate.exposure != "auto":
+        shown, reason = candidate.exposure, "set in the config, or the default"
+    elif not candidate.flat:
         reason = NEVER_RAN
     elif host.name_chars and longest > host.name_chars:
         reason = f"a name of its tools has {longest} characters with the prefix, and {host.name_chars} are possible"
     else:
-        shown = "direct" if one.flat <= one.expected else "suite"
-        reason = f"its tools cost {one.flat:,} tokens, its suite {one.expected:,.0f} in a typical session"
-    return _choice(one, shown, reason, always_load=one.always_load)
+        shown = "direct" if candidate.flat <= candidate.expected else "suite"
+        reason = f"its tools cost {candidate.flat:,} tokens, its suite {candidate.expected:,.0f} in a typical session"
+    return _choice(candidate, shown, reason, always_load=candidate.always_load)
 
 
 def _as_searched_tools(
@@ -146,30 +146,33 @@ def _as_searched_tools(
     """Show small children as single tools, which a host finds by a search, within the budget."""
     left = SEARCHED_TOKENS - sum(choice.tokens for choice in choices if choice.shown == "direct")
     chosen = {choice.suite: choice for choice in choices}
-    for one in sorted(measured, key=lambda one: one.flat):
-        fits = not host.name_chars or one.longest_name + len(host.name_prefix) <= host.name_chars
-        if one.exposure == "auto" and one.flat and fits and chosen[one.suite].shown == "suite":
-            if one.flat > left:
-                reason = (
-                    f"the host searches for tools, but {one.flat:,} tokens exceed what is left of the budget"
-                )
-                chosen[one.suite] = replace(chosen[one.suite], reason=reason)
+    for candidate in sorted(measured, key=lambda candidate: candidate.flat):
+        fits = not host.name_chars or candidate.longest_name + len(host.name_prefix) <= host.name_chars
+        if (
+            candidate.exposure == "auto"
+            and candidate.flat
+            and fits
+            and chosen[candidate.suite].shown == "suite"
+        ):
+            if candidate.flat > left:
+                reason = f"the host searches for tools, but {candidate.flat:,} tokens exceed what is left of the budget"
+                chosen[candidate.suite] = replace(chosen[candidate.suite], reason=reason)
                 continue
-            left -= one.flat
+            left -= candidate.flat
             reason = "the host searches for tools: it finds single ones, and no call opens a suite"
-            chosen[one.suite] = _choice(one, "direct", reason)
+            chosen[candidate.suite] = _choice(candidate, "direct", reason)
     return list(chosen.values())
 
 
 def _within_count(measured: Sequence[Candidate], choices: Sequence[Choice], host: HostTraits) -> list[Choice]:
     """Turn the children with most tools into suites until the host can take the list."""
     chosen = {choice.suite: choice for choice in choices}
-    for one in sorted(measured, key=lambda one: -one.tools):
+    for candidate in sorted(measured, key=lambda candidate: -candidate.tools):
         if _count(chosen.values()) <= host.max_tools:
             break
-        if one.exposure == "auto" and chosen[one.suite].shown == "direct":
+        if candidate.exposure == "auto" and chosen[candidate.suite].shown == "direct":
             reason = f"the host takes {host.max_tools} tools, and single tools would exceed that"
-            chosen[one.suite] = _choice(one, "suite", reason)
+            chosen[candidate.suite] = _choice(candidate, "suite", reason)
     return list(chosen.values())
 
 
@@ -177,26 +180,33 @@ def _marked(measured: Sequence[Candidate], choices: Sequence[Choice]) -> list[Ch
     """Mark what is loaded without a search: built-in suites first, then what costs least, within the budget."""
     left = ALWAYS_LOAD_TOKENS
     chosen = {choice.suite: choice for choice in choices}
-    for one in sorted(
-        measured, key=lambda one: (not one.always_load, not one.built_in, one.tokens(chosen[one.suite].shown))
+    for candidate in sorted(
+        measured,
+        key=lambda candidate: (
+            not candidate.always_load,
+            not candidate.built_in,
+            candidate.tokens(chosen[candidate.suite].shown),
+        ),
     ):
-        choice = chosen[one.suite]
-        if not choice.always_load and ((one.exposure != "auto" and not one.built_in) or choice.tokens > left):
+        choice = chosen[candidate.suite]
+        if not choice.always_load and (
+            (candidate.exposure != "auto" and not candidate.built_in) or choice.tokens > left
+        ):
             continue
         left -= choice.tokens
         reason = f"{choice.reason}; loaded without a search, within {ALWAYS_LOAD_TOKENS:,} tokens"
-        chosen[one.suite] = replace(choice, always_load=True, reason=reason)
+        chosen[candidate.suite] = replace(choice, always_load=True, reason=reason)
     return list(chosen.values())
 
 
-def _choice(one: Candidate, shown: Shown, reason: str, *, always_load: bool = False) -> Choice:
+def _choice(candidate: Candidate, shown: Shown, reason: str, *, always_load: bool = False) -> Choice:
     return Choice(
-        child=one.child,
-        suite=one.suite,
+        child=candidate.child,
+        suite=candidate.suite,
         shown=shown,
         always_load=always_load,
-        tools=one.count(shown),
-        tokens=one.tokens(shown),
+        tools=candidate.count(shown),
+        tokens=candidate.tokens(shown),
         reason=reason,
     )
 

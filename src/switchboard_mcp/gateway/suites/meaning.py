@@ -38,7 +38,7 @@ MAX_TEXT_CHARS = 700
 MAX_SIMILAR = 50
 # Words whose vectors are kept in memory.
 MAX_WORDS = 20_000
-# Longer ones are no words; merging takes quadratic time.
+# Longer ones are not words; merging takes quadratic time.
 MAX_WORD_CHARS = 40
 SPACE = "▁"
 # A cache file beyond this size is started anew. A vector takes 528 bytes.
@@ -85,14 +85,14 @@ class Meaning:
         import numpy as np
 
         keys = [sha256(text.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES] for text in texts]
-        known = self._read_cache()
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        cached = self._read_cache()
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in cached}
         added = {key: self.model.embed(text).astype(np.float16) for key, text in missing.items()}
         if added:
             self._append_to_cache(added)
-            known.update(added)
+            cached.update(added)
         size = self.model.size
-        return np.array([known[key] for key in keys], dtype=np.float32).reshape(len(keys), size)
+        return np.array([cached[key] for key in keys], dtype=np.float32).reshape(len(keys), size)
 
     def _read_cache(self) -> dict[bytes, NDArray[Any]]:
         import numpy as np
@@ -161,16 +161,16 @@ class Model:
         """Return the sum of the vectors of a word's tokens, and their number."""
         import numpy as np
 
-        known = self._words.get(word)
-        if known is None:
+        cached = self._words.get(word)
+        if cached is None:
             if len(self._words) >= MAX_WORDS:
                 self._words.clear()
             ids = [self._ids[token] for token in self.tokens(word) if token in self._ids]
-            known = self._words[word] = (
+            cached = self._words[word] = (
                 self._vectors[ids].astype(np.float32).sum(axis=0) if ids else np.zeros(self.size, np.float32),
                 len(ids),
             )
-        return known
+        return cached
 
     def tokens(self, word: str) -> list[str]:
         """Split a word into tokens: the pair that ranks best is merged first."""

@@ -83,9 +83,9 @@ class ProfileSuite(ChildSuite):
         """Report a hidden subtool as unknown."""
         if self._profile_access.permits(subtool) and (self.twins is None or not self.twins.reads_only):
             return super().refusal(subtool)
-        known = [tool.name for tool in self.permitted(self.child.inventory.known_tools())]
+        names = [tool.name for tool in self.permitted(self.child.inventory.known_tools())]
         message = f"Child '{self.source}' has no subtool '{subtool}'."
-        near = nearest(subtool, known)
+        near = nearest(subtool, names)
         return failure("subtool_unknown", message, child=self.source, subtool=subtool, nearest=near)
 
     def _is_read(self, subtool: str) -> bool:
@@ -163,10 +163,10 @@ def apply_profiles(
 ) -> None:
     """Set the view of each principal with a profile, and the `default` profile, if any, for everybody else."""
     used = {*of_principal.values(), *([default] if default else [])}
-    known = {**profiles, REVOKED_PROFILE: Profile(suites=[])}
+    all_profiles = {**profiles, REVOKED_PROFILE: Profile(suites=[])}
 
     def view(name: str) -> View:
-        return profile_view(gateway.all_suites, known[name], log, name, user_profiles.get(name))
+        return profile_view(gateway.all_suites, all_profiles[name], log, name, user_profiles.get(name))
 
     views = {name: view(name) for name in sorted(used)}
     if default:

@@ -244,7 +244,7 @@ class SubtoolCall(HostRequest):
         return fingerprint(self.params.name, self.arguments)
 
     def answered(self, answer: RpcMessage) -> None:
-        """Pass the child's result on as it came; turn its JSON-RPC error into a failure that a model can act on."""
+        """Pass the child's result on unchanged; turn its JSON-RPC error into a failure that a model can act on."""
         if answer.error is not UNSET or answer.result is UNSET:
             error = jsonrpc.get_error(answer)
             if error is not None:
@@ -353,14 +353,14 @@ class SubtoolCall(HostRequest):
         tools = self.suite.permitted(child.inventory.tools.values())
         if self.suite.twins is not None:
             tools = self.suite.twins.of(self.params.name, self.suite, tools)
-        known = [tool.name for tool in tools]
+        names = [tool.name for tool in tools]
         self.on_failed(
             failure(
                 "subtool_unknown",
                 f"Child '{child.name}' has no subtool '{self.arguments.subtool}'.",
                 child=child.name,
                 subtool=self.arguments.subtool,
-                nearest=nearest(self.arguments.subtool, known),
+                nearest=nearest(self.arguments.subtool, names),
                 hint=child.inventory.removed_tool_hint(self.arguments.subtool),
             )
         )

@@ -179,7 +179,7 @@ def encode_suites(suites: Sequence[ListedSuite], direct: Sequence[Raw]) -> list[
 
 
 def split_pages(tools: Sequence[Raw], extra: Mapping[str, Raw]) -> list[list[Raw]]:
-    """Split a tool list into pages within the limit. A tool beyond it has a page of its own."""
+    """Split a tool list into pages within the limit. A tool beyond it has a separate page."""
     room = MAX_LIST_BYTES - PAGE_RESERVE_BYTES - len(encode(extra))
     pages: list[list[Raw]] = [[]]
     size = 0

@@ -209,10 +209,12 @@ class SwitchboardSession(ClientSession):
     def host(self) -> HostTraits:
         """Return what is known of the client's program; `UNKNOWN` if clients with the same view use several."""
         viewers = (
-            one for one in self.server.gateway.sessions if (one.viewer or one.principal) == self.viewer
+            session
+            for session in self.server.gateway.sessions
+            if (session.viewer or session.principal) == self.viewer
         )
-        known = {traits_of(one.client, one.client_version) for one in viewers}
-        return known.pop() if len(known) == 1 else UNKNOWN
+        traits = {traits_of(session.client, session.client_version) for session in viewers}
+        return traits.pop() if len(traits) == 1 else UNKNOWN
 
 
 async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest) -> bytes:
@@ -230,7 +232,7 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     if memory is not None:
         memory.note_search(session.principal, words, [(match.suite, match.subtool) for match in matches])
     listed = view.tool_list.direct(host=session.host())
-    direct_names = {(found.suite.name, found.name): name for name, found in listed.items()}
+    direct_names = {(resolved.suite.name, resolved.name): name for name, resolved in listed.items()}
     hits = [
         _to_find_match(match, direct_names.get((match.suite, match.subtool), ""), view) for match in matches
     ]
@@ -255,10 +257,10 @@ async def _kept_programs(session: SwitchboardSession, query: str) -> list[FindMa
     kept, suite = session.server.kept, session.view.suite_of(PROGRAM_NAME)
     if kept is None or suite is None or not suite.access.permits("run"):
         return []
-    found = await work_thread.run(partial(kept.find, query, MAX_PROGRAMS))
+    programs = await work_thread.run(partial(kept.find, query, MAX_PROGRAMS))
     return [
-        FindMatch(suite.name, "run", signature=f'run(name="{one.name}")', summary=one.description)
-        for one in found
+        FindMatch(suite.name, "run", signature=f'run(name="{program.name}")', summary=program.description)
+        for program in programs
     ]
 
 

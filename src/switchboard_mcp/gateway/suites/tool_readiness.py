@@ -54,7 +54,7 @@ class ToolListBarrier(DelegatedWaiter):
             self._then()
 
     def cancel(self, reason: str) -> None:
-        """Do nothing: the children that are being started may go on."""
+        """Do nothing: the children that are being started may continue."""
 
 
 def when_tools_known(

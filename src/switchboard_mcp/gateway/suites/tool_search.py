@@ -114,7 +114,7 @@ class ToolSearch:
         tools, index = self._built.tools, self._built.index
         raised = _raised(tools, learned) if learned else {}
         hits = index.search(query, limit, learned=raised)
-        found = [
+        matches = [
             Found(
                 tools[hit.place],
                 hit.score,
@@ -122,7 +122,7 @@ class ToolSearch:
             )
             for hit in hits
         ]
-        return to_matches(found, budget, levels)
+        return to_matches(matches, budget, levels)
 
     async def refresh_and_find(
         self,

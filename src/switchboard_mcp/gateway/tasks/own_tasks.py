@@ -1,7 +1,7 @@
 """Tasks that Switchboard runs itself: a call whose answer is kept until its owner fetches it.
 
 So a host has tasks of children of another protocol version family, of the tools of a suite that run as tasks, and of
-slow calls (`tasks.after`). To the rest of the gateway the call is one of a legacy host: a session of its own
+slow calls (`tasks.after`). To the rest of the gateway the call is one of a legacy host, with its own session
 (`TaskSession`), whose channel (`TaskChannel`) keeps the answer and the client requests of the child. The owner answers
 these with `tasks/update`, or while it awaits `tasks/result`.
 
@@ -134,7 +134,7 @@ class TaskChannel:
         self._task.end(jsonrpc.decode(message))
 
     def send(self, message: bytes) -> None:
-        """Keep a client request, or take from a notification what is of use to a host that polls."""
+        """Keep a client request, or take from a notification what a host that polls can use."""
         decoded = jsonrpc.decode(message)
         if decoded.id is not UNSET:
             self._task.ask(decoded)
@@ -302,7 +302,7 @@ class OwnTask:
         self._store.trim(self.principal)
 
     def cancel(self, reason: str, error: bytes = WAS_CANCELLED) -> None:
-        """Stop the call, if it still runs. Who awaits its result gets the error."""
+        """Stop the call, if it still runs. Requests that await its result get the error."""
         if not self.has_ended:
             self._error = error
             self._settle(CANCELLED)

@@ -1,6 +1,6 @@
 """`tasks/*` of hosts: a task is used by the client that started it, while it may call the tool that runs it.
 
-Every other client is told that there is no such task. A task is a child's, known to the host by the child's id or, if a
+For every other client there is no such task. A task is a child's, known to the host by the child's id or, if a
 suite has started it, by one of ours; or it is one that Switchboard runs (`own_tasks`).
 """
 
@@ -87,7 +87,7 @@ class SuiteTaskRelay(TaskRelay):
 
 
 class OwnTaskRelay(Relay):
-    """A request about a task that Switchboard runs. The child is asked only how a task of its own is getting on."""
+    """A request about a task that Switchboard runs. The child is asked only for the progress of its own task."""
 
     needs_child = False
 
@@ -164,11 +164,11 @@ class WatchRelay(Relay):
 
     def watch(self, task: str) -> None:
         """Poll the task once, if the host still listens and still has it."""
-        session, found = self._inbound.session, _find_task(self._gateway, self._inbound, task)
-        if found is not None and session.listens.get(self._listen.id) is self._listen:
+        session, match = self._inbound.session, _find_task(self._gateway, self._inbound, task)
+        if match is not None and session.listens.get(self._listen.id) is self._listen:
             self._task = task
-            members = {"taskId": Raw(jsonrpc.encode(found[1].other_id or task))}
-            send_without_answer(session, "tasks/get", found[0], self, members, like=self._inbound)
+            members = {"taskId": Raw(jsonrpc.encode(match[1].other_id or task))}
+            send_without_answer(session, "tasks/get", match[0], self, members, like=self._inbound)
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Report a change, and poll again unless the task has ended."""
@@ -216,8 +216,10 @@ class TaskListRelay(PagedRelay):
 
     def _is_own(self, request: ForwardedRequest, task: str | None) -> bool:
         issued = request.session.broker.issued
-        found = issued.find(request.session, request.child, IdKind.TASK, task) if task is not None else None
-        return found is not None and request.suite.access.permits(found.item)
+        issued_id = (
+            issued.find(request.session, request.child, IdKind.TASK, task) if task is not None else None
+        )
+        return issued_id is not None and request.suite.access.permits(issued_id.item)
 
 
 TOOL_CALL, TASK, PAGED = ToolCallRelay(), TaskRelay(), PagedRelay()
@@ -227,10 +229,10 @@ def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """Forward a request about one task to the child that runs it."""
     task = inbound.text("taskId")
     own = find_own_task(gateway, inbound, task)
-    found = _find_task(gateway, inbound, task) if own is None else own[0]
+    resolved = _find_task(gateway, inbound, task) if own is None else own[0]
     view = gateway.view_of(inbound.session.viewer)
     if (
-        found is None
+        resolved is None
         and not view.tool_list.offers_tasks(stateless=inbound.is_stateless)
         and not any(_offers_tasks(suite) for suite in _suites_of_family(gateway, inbound))
     ):
@@ -240,11 +242,11 @@ def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
         inbound.channel.answer(jsonrpc.error_body(inbound.id, missing))
     elif own is not None:
         send(inbound, own[0], inbound.members, OwnTaskRelay(own[1]))
-    elif isinstance(found, tuple):
-        match, known = found
-        if known.other_id:
-            members = {**inbound.members, "taskId": Raw(jsonrpc.encode(known.other_id))}
-            send(inbound, match, members, SuiteTaskRelay(task, known))
+    elif isinstance(resolved, tuple):
+        match, issued = resolved
+        if issued.other_id:
+            members = {**inbound.members, "taskId": Raw(jsonrpc.encode(issued.other_id))}
+            send(inbound, match, members, SuiteTaskRelay(task, issued))
         else:
             send(inbound, match, inbound.members, TASK)
     else:
@@ -318,13 +320,13 @@ def _find_task(
     now = session.broker.loop.time()
     for suite in _suites_of_family(gateway, inbound):
         for child in suite.child.processes(session.process_owner):
-            found = issued.find_task(session, child, task, now)
-            if found is None:
-                found = issued.find(session, child, IdKind.TASK, task)
-                if found is not None and found.other_id:  # the host knows this one by our id
-                    found = None
-            if found is not None:
-                return ResolvedName(suite, found.item, TOOLS), found
+            issued_id = issued.find_task(session, child, task, now)
+            if issued_id is None:
+                issued_id = issued.find(session, child, IdKind.TASK, task)
+                if issued_id is not None and issued_id.other_id:  # the host knows this one by our id
+                    issued_id = None
+            if issued_id is not None:
+                return ResolvedName(suite, issued_id.item, TOOLS), issued_id
     return None
 
 

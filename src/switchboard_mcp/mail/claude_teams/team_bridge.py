@@ -5,7 +5,7 @@ appended to the member's inbox file and settled. Every other agent is in the tea
 write to it: what they write is sent as a message of the member's agent, unverified, with the entry's own idempotency
 key, and then removed from the file.
 
-Nothing goes round in circles: agents in member lists are no members, and only the inboxes of agents are read, which the
+Messages cannot loop: agents in member lists are not members, and only the inboxes of agents are read, which the
 bridge never writes to. Not aware of the files' format (`team_entries`) or of locks (`team_files`).
 """
 
@@ -61,11 +61,11 @@ class ClaudeTeamsBridge:
         self._watched: frozenset[str] = frozenset()
         self._unsubscribe: Callable[[], None] | None = None
         self._state_changed = True
-        self._agents: list[str] = []  # agents that are no members
+        self._agents: list[str] = []  # agents that are not members
         self._due: set[str] = set()  # members that may have mail
 
     async def run(self) -> None:
-        """Carry messages until cancelled."""
+        """Exchange messages until cancelled."""
         try:
             while True:
                 try:
@@ -105,31 +105,37 @@ class ClaudeTeamsBridge:
                 self._stamps[folder] = stamp
 
     async def _register_members(self, store: MessageStore) -> None:
-        """Make every member of a team an agent, and remove the agents of members that have gone."""
+        """Register every member of a team as an agent, and remove the agents of members that have left."""
         self._state_changed = False
-        known = agent_registry.agents(await store.state())
-        self._agents = [name for name, entry in known.items() if entry.interface != team_entries.INTERFACE]
-        found = {mate.agent: (team, mate) for team in self._teams.values() for mate in team.members}
+        registered = agent_registry.agents(await store.state())
+        self._agents = [
+            name for name, entry in registered.items() if entry.interface != team_entries.INTERFACE
+        ]
+        memberships = {mate.agent: (team, mate) for team in self._teams.values() for mate in team.members}
         members: dict[str, tuple[ClaudeTeam, Teammate]] = {}
-        for agent, (team, mate) in found.items():
-            if agent in known and known[agent].interface != team_entries.INTERFACE:
-                self._report(f"'{mate.name}' of team '{team.name}' is no agent: '{agent}' is another one.")
+        for agent, (team, mate) in memberships.items():
+            if agent in registered and registered[agent].interface != team_entries.INTERFACE:
+                self._report(
+                    f"'{mate.name}' of team '{team.name}' is not an agent: '{agent}' is another agent."
+                )
                 continue
             if agent not in self._names:
                 lock = await asyncio.to_thread(self._presence.acquire, agent)
                 if lock is None:
-                    self._report(f"'{mate.name}' of team '{team.name}' is no agent: '{agent}' is connected.")
+                    self._report(
+                        f"'{mate.name}' of team '{team.name}' is not an agent: '{agent}' is connected."
+                    )
                     continue
                 self._names[agent] = lock
             members[agent] = (team, mate)
-            if agent not in known:
+            if agent not in registered:
                 await store.register(agent)
                 purpose = f"Claude Code's team {team_entries.inbox_name(team.name)}"
                 details = {"kind": "chat", "interface": team_entries.INTERFACE, "purpose": purpose}
                 await store.update(agent_registry.register(agent, **details))
         gone = [
             agent
-            for agent, entry in known.items()
+            for agent, entry in registered.items()
             if entry.interface == team_entries.INTERFACE and agent not in members
         ]
         self._due |= members.keys() - self._members.keys()

@@ -174,8 +174,8 @@ def with_agents(data: bytes, agents: list[str], workspace: str, joined_at: int) 
     ours = [row for row in rows if is_ours(row)]
     if [row.get("name") for row in ours] == agents:
         return None
-    known = {row.get("name"): row for row in ours}
-    added = [known.get(name) or _member_row(name, team, workspace, joined_at) for name in agents]
+    by_name = {row.get("name"): row for row in ours}
+    added = [by_name.get(name) or _member_row(name, team, workspace, joined_at) for name in agents]
     config["members"] = [row for row in rows if not is_ours(row)] + added
     return msgspec.json.format(msgspec.json.encode(config), indent=2)
 

@@ -86,11 +86,11 @@ class TeamFiles:
         try:
             stats = ((_stat_of(root, name), name) for name in self._candidates(root))
             newest = sorted(((stat, name) for stat, name in stats if stat is not None), reverse=True)
-            known = {name: self._read_team(root, name, stat) for stat, name in newest[:MAX_TEAMS]}
+            by_name = {name: self._read_team(root, name, stat) for stat, name in newest[:MAX_TEAMS]}
         finally:
             os.close(root)
-        self._known = known
-        return {name: team for name, (_, team) in known.items() if team is not None and self._is_live(team)}
+        self._known = by_name
+        return {name: team for name, (_, team) in by_name.items() if team is not None and self._is_live(team)}
 
     def _candidates(self, root: int) -> list[str]:
         """Return the folders to look at: all of them if there may be new teams, else those of this workspace."""
@@ -136,14 +136,14 @@ class TeamFiles:
 
     def list_agents(self, folder: str, agents: list[str]) -> None:
         """Let the member list of a team have exactly these agents of this workspace."""
-        with self._team_folder(folder) as team, _locked(team, CONFIG) as held:
+        with self._team_folder(folder) as team, _locked(team, CONFIG) as lock:
             content = file_operations.read(team, CONFIG, MAX_CONFIG_BYTES)
             if isinstance(content, file_operations.RejectedFile):
                 return
             data = team_entries.with_agents(content.data, agents, self.workspace, int(time.time() * 1000))
             if data is not None:
                 _write_beside(team, f".{CONFIG}.switchboard", data)
-                _publish(team, f".{CONFIG}.switchboard", CONFIG, held)
+                _publish(team, f".{CONFIG}.switchboard", CONFIG, lock)
 
     def inbox_stamp(self, team: ClaudeTeam) -> int:
         """Return a number that changes whenever an inbox of a team does; 0 if there are none."""
@@ -165,20 +165,20 @@ class TeamFiles:
             if folder is None:
                 return
             name = _file(member)
-            with _locked(folder, name) as held:
+            with _locked(folder, name) as lock:
                 now = _read_rows(folder, member)
                 for row in rows:
                     with suppress(ValueError):
                         now.remove(row)
                 _write_beside(folder, f".{name}.switchboard", team_entries.encode_inbox(now))
-                _publish(folder, f".{name}.switchboard", name, held)
+                _publish(folder, f".{name}.switchboard", name, lock)
 
     def append(self, team: ClaudeTeam, member: str, mark: str, row: dict[str, Any]) -> None:
         """Append a row to an inbox, unless the mark says that this was done. Raises `UnusableFile`, `BusyError`."""
         name, beside = _file(member), f".switchboard-{mark}.new"
         with self._inboxes(team, make=True) as folder, self._marks() as marks:
             assert folder is not None
-            with _locked(folder, name) as held:
+            with _locked(folder, name) as lock:
                 if file_operations.exists(marks, mark) and not file_operations.exists(folder, beside):
                     return
                 rows = _read_rows(folder, member)
@@ -191,7 +191,7 @@ class TeamFiles:
                 with suppress(FileExistsError):
                     os.close(file_operations.create(marks, mark, b""))
                 file_operations.sync(marks)
-                _publish(folder, beside, name, held)
+                _publish(folder, beside, name, lock)
 
     def forget(self, mark: str) -> None:
         """Remove the mark of a message that is settled."""
@@ -294,10 +294,10 @@ def _write_beside(folder: int, name: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _publish(folder: int, beside: str, name: str, held: _Held) -> None:
+def _publish(folder: int, beside: str, name: str, lock: _Held) -> None:
     """Put new content in the place of a file, if its lock is still ours."""
-    kept = file_operations.inode(folder, f"{name}.lock") == held.inode
-    if not kept or time.monotonic() - held.since > MAX_HELD_S:
+    kept = file_operations.inode(folder, f"{name}.lock") == lock.inode
+    if not kept or time.monotonic() - lock.since > MAX_HELD_S:
         raise BusyError  # The new content stays, which shows that it was not published.
     file_operations.replace(folder, beside, folder, name)
     file_operations.sync(folder)
@@ -314,8 +314,8 @@ def _locked(folder: int, name: str) -> Iterator[_Held]:
         except FileExistsError:
             if time.monotonic() >= until:
                 raise BusyError from None
-            made = file_operations.mtime(folder, lock)
-            if made is not None and time.time() - made > STALE_S:
+            locked_at = file_operations.mtime(folder, lock)
+            if locked_at is not None and time.time() - locked_at > STALE_S:
                 with suppress(OSError):
                     os.rmdir(lock, dir_fd=folder)
             time.sleep(LOCK_RETRY_S)

@@ -1,7 +1,7 @@
 """Contact rules: who may write to whom, from `mail.contacts`. A delivery rule, so it holds for dropped files too.
 
 Without rules everybody may write to everybody. With rules, a message needs one that names its sender and its
-recipient. Answers are always allowed: whoever wrote to an agent can be answered by it.
+recipient. Answers are always allowed: an agent may answer everyone who wrote to it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Deadlines that act: when `ackBy` has passed, a message that nobody has claimed goes to a substitute if
 `mail.reassign` names one, and the sender and the overseer are notified.
 
-A message with a deadline has a record in `deadlines/`, which is durable before the message is. The record goes last, so
-a process that dies in between leaves it to the next one. Every step may be repeated by any number of processes: a
-message is withdrawn once, by the first, and all that is sent has an idempotency key.
+A message with a deadline has a record in `deadlines/`, which is durable before the message is. The record is removed
+last, so a process that dies in between leaves it to the next one. Every step may be repeated by any number of
+processes: a message is withdrawn once, by the first, and all that is sent has an idempotency key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from switchboard_mcp.mail.store.sending import DEADLINES
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.system.star_patterns import matches_stars
 
-# Deadlines that one pass acts on, so that a crowd of them does not hold up other upkeep.
+# Deadlines that one pass acts on, so that many of them do not delay other upkeep.
 MAX_PER_PASS = 100
 
 
@@ -70,9 +70,11 @@ class DeadlineWatch:
         if changed == self._stamp and (self._next_ms is None or self._next_ms > now_ms):
             return now, [], self._next_ms
         self._stamp = changed
-        known = [parse_record(name) for name in tx.names(DEADLINES)]
-        records = sorted((each for each in known if each is not None), key=lambda each: each.due_ms)
-        due = [each for each in records if each.due_ms <= now_ms]
+        parsed = [parse_record(name) for name in tx.names(DEADLINES)]
+        records = sorted(
+            (record for record in parsed if record is not None), key=lambda record: record.due_ms
+        )
+        due = [record for record in records if record.due_ms <= now_ms]
         return now, due, records[len(due)].due_ms if len(due) < len(records) else None
 
 
@@ -116,10 +118,10 @@ async def _substitute(store: MessageStore, stored: StoredMessage, reassign: Mapp
     message = stored.message
     if stored.place not in ("inbox", "archive") or {"workflow", "reassignedFrom"} & message.metadata.keys():
         return ""
-    known = await store.agents()
+    agents = await store.agents()
     for pattern, name in reassign.items():
         if matches_stars(message.recipient, pattern.split("*")):
-            fits = name in known and name not in (message.recipient, message.sender)
+            fits = name in agents and name not in (message.recipient, message.sender)
             return name if fits else ""
     return ""
 

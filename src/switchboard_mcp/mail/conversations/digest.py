@@ -67,10 +67,10 @@ async def make_digest(store: MessageStore, age_s: float, now: datetime | None = 
         for stored in messages:
             _sort_in(digest, stored, since, at)
             created = _time(stored.message.created_at)
-            known = latest.get(stored.message.thread)
-            if created >= since and (known is None or known[0] < created):
+            newest_in_thread = latest.get(stored.message.thread)
+            if created >= since and (newest_in_thread is None or newest_in_thread[0] < created):
                 latest[stored.message.thread] = created, stored
-    newest = sorted(latest.values(), key=lambda each: each[0], reverse=True)[:MAX_THREADS]
+    newest = sorted(latest.values(), key=lambda item: item[0], reverse=True)[:MAX_THREADS]
     digest.threads = [_item(stored) for _, stored in newest]
     return digest
 

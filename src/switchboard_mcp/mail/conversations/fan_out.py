@@ -1,7 +1,7 @@
 """Sends one message to several agents: copies for information, and messages to everyone. Limited by
 `mail.maxRecipients`.
 
-A copy is a `status_update` of its own, marked with the message it copies, so nobody takes it for a task. Its
+A copy is a separate `status_update`, marked with the message it copies, so it is not mistaken for a task. Its
 idempotency key is that message: a send that is repeated after a crash stores each copy once.
 """
 
@@ -38,7 +38,7 @@ async def everyone(store: MessageStore, sender: str, limit: int) -> list[str]:
 
 def parse_copies(cc: Sequence[str], recipient: str, sender: str, limit: int) -> list[str]:
     """Return who gets a copy, each name once, without recipient and sender. Raises `mail_quota` beyond the limit."""
-    names = dict.fromkeys(parse_agent_name(each) for each in cc)
+    names = dict.fromkeys(parse_agent_name(text) for text in cc)
     _require_limit(len(names) + 1, limit)
     return [name for name in names if name not in (recipient, sender)]
 

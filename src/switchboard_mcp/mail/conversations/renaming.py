@@ -27,9 +27,9 @@ async def rename_agent(store: MessageStore, old: str, new: str) -> int:
     if old == new:
         raise refused("mail_name_taken", f"Agent '{old}' already has this name.", hint="Choose another name.")
     renamed_before = _section(state, "agents").get(new, {}).get("renamedFrom") == old
-    known = await store.agents()
-    agent_registry.require_agent(old, known)
-    if new in known and not renamed_before:
+    agents = await store.agents()
+    agent_registry.require_agent(old, agents)
+    if new in agents and not renamed_before:
         raise refused("mail_name_taken", f"There is already an agent '{new}'.", hint="Choose another name.")
     await _require_idle(store, state, old)
     await store.update(lambda state: _rename_entry(state, old, new))
@@ -46,7 +46,7 @@ async def _require_idle(store: MessageStore, state: State, old: str) -> None:
         raise refused("mail_forbidden", f"'{old}' has claimed messages.", hint=hint)
     runs = _section(state, "workflows").values()
     parts = [run.get("agents") for run in runs if isinstance(run, dict) and run.get("status") == "running"]
-    if any(isinstance(each, dict) and old in each.values() for each in parts):
+    if any(isinstance(part, dict) and old in part.values() for part in parts):
         hint = "Let it end, or stop it: `switchboard mail workflow stop --reason TEXT`."
         raise refused("mail_forbidden", f"'{old}' has a part in a running workflow.", hint=hint)
 
@@ -77,7 +77,7 @@ def _rename_entry(state: State, old: str, new: str) -> None:
     for team in _section(state, "teams").values():
         members = team.get("members") if isinstance(team, dict) else None
         if isinstance(members, list) and old in members:
-            kept = [new if each == old else each for each in members]
+            kept = [new if member == old else member for member in members]
             team["members"] = list(dict.fromkeys(kept))
 
 

@@ -17,7 +17,7 @@ def thread_view(thread: Thread, limit: int, *, full: bool = False) -> dict[str, 
         view["subject"] = thread.subject
     view["members"] = thread.members
     open_messages = [
-        f"{each.message.id} ({each.message.recipient})" for each in thread.messages if is_open(each)
+        f"{item.message.id} ({item.message.recipient})" for item in thread.messages if is_open(item)
     ]
     if open_messages:
         view["open"] = open_messages[-limit:]
@@ -36,7 +36,7 @@ def _message(stored: StoredMessage, full: bool) -> dict[str, object]:
 
 def run_summary(run: WorkflowRun) -> dict[str, object]:
     """Return what happened in a workflow and the files it produced, newest version of each."""
-    files = {each.path: each.sha256 for step in run.steps for each in step.artifacts}
+    files = {artifact.path: artifact.sha256 for step in run.steps for artifact in step.artifacts}
     view: dict[str, object] = {"id": run.id, "status": run.status, "parts": run.agents}
     if run.current_phase is not None:
         view |= {"phase": run.current_phase.name, "turn": run.actor, "needs": run.needs()}

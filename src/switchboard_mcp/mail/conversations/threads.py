@@ -1,8 +1,8 @@
 """Threads: the messages of one conversation, for those who take part in it.
 
-A thread is named after its first message. An answer belongs to the thread of the message it answers, and only somebody
-who sent or received that message can answer it; so an agent takes part if a message of the thread went to or came from
-it. Whoever takes part may read all of it, as with quoted mail. The messages about a workflow are one thread.
+A thread is named after its first message. An answer belongs to the thread of the message it answers, and only an agent
+that sent or received that message can answer it; so an agent takes part if a message of the thread went to or came from
+it. All participants may read all of it, as with quoted mail. The messages about a workflow are one thread.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ async def find_message(store: MessageStore, agent: str, message_id: str) -> Stor
 async def _recipients(store: MessageStore, agent: str, ids: list[str] | None) -> set[str]:
     """Return the agents that received these messages of `agent`, or its recent ones."""
     receipts = await store.receipts(agent, ids=ids, limit=RECENT_RECEIPTS)
-    found = {receipt.recipient for receipt in receipts if receipt.recipient}
+    recipients = {receipt.recipient for receipt in receipts if receipt.recipient}
     # Receipts of earlier versions have the recipient in the summary alone.
     matches = (_DELIVERED_TO.match(receipt.summary) for receipt in receipts if not receipt.recipient)
-    return found | {match[1] for match in matches if match}
+    return recipients | {match[1] for match in matches if match}
 
 
 async def join(store: MessageStore, sender: str, draft: Draft, recipient: str = "") -> Draft:
     """Return the draft as part of the thread it answers, with that thread's subject unless it has its own.
 
-    A message that answers one which the sender neither sent nor received begins a thread of its own.
+    A message that answers one which the sender neither sent nor received begins a new thread.
     """
     if draft.reply_to is None:
         return draft
@@ -99,7 +99,7 @@ async def read_thread(store: MessageStore, agent: str, id: str) -> Thread:
 
 
 async def whole_thread(store: MessageStore, id: str) -> Thread:
-    """Return a thread or a workflow's conversation by id, whoever takes part: for the person who sees all mail."""
+    """Return a thread or a workflow's conversation by id, whoever participates: for the person who sees all mail."""
     run = engine.runs(await store.state()).get(id)
     if run is not None:
         return await _collect(store, notices.thread_of(run.id), {*run.members, run.started_by}, run)
@@ -127,20 +127,20 @@ async def _own_message(store: MessageStore, agent: str, id: str) -> StoredMessag
 async def _collect(
     store: MessageStore, thread: str, members: Collection[str], run: WorkflowRun | None
 ) -> Thread:
-    found: dict[str, StoredMessage] = {}
+    collected: dict[str, StoredMessage] = {}
     searched: set[str] = set()
     waiting = set(members)
     while waiting and len(searched) < MAX_MEMBERS:
         name = min(waiting)
         messages = await store.search(name, thread=thread, places=PLACES, limit=MAX_MESSAGES)
-        found |= {stored.message.unique_key: stored for stored in messages}
+        collected |= {stored.message.unique_key: stored for stored in messages}
         searched.add(name)
-        waiting |= {each for stored in messages for each in people_of(stored.message)}
+        waiting |= {person for stored in messages for person in people_of(stored.message)}
         waiting -= searched
-    originals = {stored.message.id for stored in found.values()}
-    ordered = sorted(found.values(), key=lambda stored: stored.order)
+    originals = {stored.message.id for stored in collected.values()}
+    ordered = sorted(collected.values(), key=lambda stored: stored.order)
     shown = [stored for stored in ordered if stored.message.metadata.get("copyOf") not in originals]
-    everybody = {each for stored in ordered for each in people_of(stored.message)} or set(members)
+    everybody = {person for stored in ordered for person in people_of(stored.message)} or set(members)
     subject = next((stored.message.subject for stored in ordered if stored.message.subject), "")
     return Thread(
         id=thread,
@@ -156,7 +156,7 @@ def people_of(message: MailMessage) -> set[str]:
     of the original.
     """
     copies = message.metadata.get("cc")
-    names = [each for each in copies if isinstance(each, str)] if isinstance(copies, list) else []
+    names = [name for name in copies if isinstance(name, str)] if isinstance(copies, list) else []
     original = message.metadata.get("to") if "copyOf" in message.metadata else None
     names += [original] if isinstance(original, str) else []
     return {message.sender, message.recipient, *filter(is_agent_name, names)}
@@ -167,12 +167,12 @@ async def search_sent(
 ) -> list[StoredMessage]:
     """Search the messages that `agent` sent, newest first if there is no query."""
     names = [recipient] if recipient else sorted(await _recipients(store, agent, None))
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     for name in names:
-        found += await store.search(name, query, sender=agent, action=action, places=PLACES, limit=limit)
+        messages += await store.search(name, query, sender=agent, action=action, places=PLACES, limit=limit)
     if not query.strip():
-        found.sort(key=lambda stored: -stored.order)
-    return found[:limit]
+        messages.sort(key=lambda stored: -stored.order)
+    return messages[:limit]
 
 
 def is_open(stored: StoredMessage) -> bool:

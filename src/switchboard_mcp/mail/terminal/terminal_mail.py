@@ -95,9 +95,9 @@ class TerminalMail:
     async def _process_inbox(self) -> None:
         messages = await self._store.peek(self._name, limit=MAX_MESSAGES)
         orders = [
-            each
-            for each in messages
-            if each.message.action == "execute" and each.message.id not in self._before
+            message
+            for message in messages
+            if message.message.action == "execute" and message.message.id not in self._before
         ]
         rest = {stored.message.id for stored in messages} - {stored.message.id for stored in orders}
         if rest - self._seen:
@@ -105,7 +105,7 @@ class TerminalMail:
         elif not rest:
             self._keys.quiet(self._name)
         self._seen = rest
-        for stored in sorted(orders, key=lambda each: each.order):
+        for stored in sorted(orders, key=lambda message: message.order):
             await self._execute(stored)
 
     async def _execute(self, stored: StoredMessage) -> None:

@@ -154,9 +154,9 @@ async def create_team(session: AgentSession, args: CreateTeam, request: ToolRequ
     name = await session.agent()
     store = await session.server.store()
     members = [agent_registry.parse_name(member) for member in args.members]
-    known = await store.agents()
+    agents = await store.agents()
     for member in members:
-        agent_registry.require_agent(member, known)
+        agent_registry.require_agent(member, agents)
     team = agent_registry.parse_name(args.team)
     created = await store.update(agent_registry.create_team(name, team, members, args.roles))
     view = {"team": team, "kind": created.kind, "members": created.members}

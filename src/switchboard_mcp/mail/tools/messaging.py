@@ -233,7 +233,7 @@ def _many_view(names: Sequence[str], outcomes: Sequence[Sent | Failure]) -> dict
         if isinstance(outcome, Failure)
     ]
     if not sent:
-        raise SwitchboardError(next(each for each in outcomes if isinstance(each, Failure)))
+        raise SwitchboardError(next(other for other in outcomes if isinstance(other, Failure)))
     return {"sent": sent, **({"refused": failed} if failed else {})}
 
 
@@ -335,7 +335,7 @@ async def claim_messages(session: AgentSession, args: ClaimMessages, request: To
     store = await session.server.store()
     claimed = await store.claim(agent, limit=args.max, lease_s=float(args.lease_seconds))
     session.remember_claims(claimed)
-    return {"messages": [claimed_view(one) for one in claimed]}
+    return {"messages": [claimed_view(claim) for claim in claimed]}
 
 
 async def ack_message(session: AgentSession, args: AckMessage, request: ToolRequest) -> object:
@@ -370,7 +370,7 @@ async def search_messages(session: AgentSession, args: SearchMessages, request: 
         sent = await threads.search_sent(
             store, agent, args.query, recipient=recipient, action=args.action, limit=args.limit
         )
-        return {"messages": [{**summary_view(each), "to": each.message.recipient} for each in sent]}
+        return {"messages": [{**summary_view(stored), "to": stored.message.recipient} for stored in sent]}
     places = (args.place,) if args.place else ("inbox", "claimed", "archive")
     messages = await store.search(
         agent, args.query, sender=args.sender, action=args.action, places=places, limit=args.limit

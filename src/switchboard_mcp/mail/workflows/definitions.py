@@ -185,7 +185,9 @@ class WorkflowRun(Struct, frozen=True, kw_only=True, rename="camel"):
 
     def scan_paths(self) -> list[str]:
         """Return the files to scan, besides those that the actor names."""
-        return [path for path in self.needs() if not is_pattern(path)] + [each.path for each in self.kept()]
+        return [path for path in self.needs() if not is_pattern(path)] + [
+            artifact.path for artifact in self.kept()
+        ]
 
 
 class Moment(Struct, frozen=True):

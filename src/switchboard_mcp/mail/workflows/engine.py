@@ -70,13 +70,13 @@ def view_of(state: State, agent: str) -> dict[str, object] | None:
 
 def find(state: State, agent: str, workflow: str = "") -> WorkflowRun:
     """Return a run by id, else the agent's own, else the only one it has started."""
-    known = runs(state)
+    all_runs = runs(state)
     if workflow:
-        if workflow not in known:
-            near = nearest(workflow, known) or list(known)[-3:]
+        if workflow not in all_runs:
+            near = nearest(workflow, all_runs) or list(all_runs)[-3:]
             message = f"There is no current or recent workflow '{workflow[:80]}'."
             raise refused("mail_workflow_unknown", message, nearest=near)
-        return known[workflow]
+        return all_runs[workflow]
     own = run_of(state, agent)
     started = [run for run in _running(state) if run.started_by == agent]
     if own is None and len(started) == 1:
@@ -108,13 +108,15 @@ async def start(
     `verified` means that the caller knows `by` from its connection; otherwise the step is marked, here and below.
     """
     definition = await _definition(store, name)
-    known = await store.agents()
+    registered = await store.agents()
     assigned = {part: agent_registry.parse_name(agent) for part, agent in (agents or {}).items()}
     for agent in assigned.values():
-        agent_registry.require_agent(agent, known)
+        agent_registry.require_agent(agent, registered)
 
     def change(state: State) -> WorkflowRun:
-        roles = {agent: entry.role for agent, entry in agent_registry.agents(state).items() if agent in known}
+        roles = {
+            agent: entry.role for agent, entry in agent_registry.agents(state).items() if agent in registered
+        }
         parts = assign_parts(definition, assigned, roles, by)
         if isinstance(parts, Failure):
             raise SwitchboardError(parts)
@@ -274,11 +276,11 @@ def _require_free(state: State, agent: str, when: Moment) -> None:
 
 
 async def _definition(store: MessageStore, name: str) -> Definition:
-    known = await definitions(store)
-    definition = known.get(name)
+    by_name = await definitions(store)
+    definition = by_name.get(name)
     if definition is None:
-        message = f"There is no workflow '{name[:80]}'. Available: {', '.join(sorted(known))}."
-        raise refused("mail_workflow_unknown", message, nearest=nearest(name, known))
+        message = f"There is no workflow '{name[:80]}'. Available: {', '.join(sorted(by_name))}."
+        raise refused("mail_workflow_unknown", message, nearest=nearest(name, by_name))
     if isinstance(definition, Failure):
         raise SwitchboardError(definition)
     return definition

@@ -49,9 +49,9 @@ def take_step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
     try:
         directory.make()
         with directory.transaction() as tx:
-            known = workspace_state.read(tx) or {}
-            run = engine.find(known, message.sender, run_id)
-            leads = engine.is_lead(known, message.sender)
+            state = workspace_state.read(tx) or {}
+            run = engine.find(state, message.sender, run_id)
+            leads = engine.is_lead(state, message.sender)
             event = _event(directory.workspace, run, message, metadata, leads=leads)
             workspace_state.update(tx, engine.state_change(run, event))
     except SwitchboardError as refused:

@@ -121,7 +121,7 @@ def run_view(run: WorkflowRun, agent: str = "") -> dict[str, object]:
     if phase is not None:
         view |= {"phase": phase.name, "round": run.round(phase.name), "actor": run.actor, "does": phase.does}
         view |= {"needs": run.needs(), "next": run.definition.transitions(phase), "heldUntil": run.due}
-        view |= {"phases": [each.name for each in run.definition.phases]}
+        view |= {"phases": [entry.name for entry in run.definition.phases]}
         if agent:
             view["yourTurn"] = run.actor == agent
     else:
@@ -129,13 +129,13 @@ def run_view(run: WorkflowRun, agent: str = "") -> dict[str, object]:
     return {key: value for key, value in view.items() if value != ""} | {"steps": run.steps}
 
 
-def definitions_view(known: Mapping[str, Definition | Failure]) -> list[dict[str, object]]:
+def definitions_view(definitions: Mapping[str, Definition | Failure]) -> list[dict[str, object]]:
     """Return the available definitions as shown by the tools."""
     return [
-        {"name": name, "error": found.message}
-        if isinstance(found, Failure)
-        else {"name": name, "description": found.description, "parts": found.parts}
-        for name, found in sorted(known.items())
+        {"name": name, "error": definition.message}
+        if isinstance(definition, Failure)
+        else {"name": name, "description": definition.description, "parts": definition.parts}
+        for name, definition in sorted(definitions.items())
     ]
 
 
@@ -154,5 +154,5 @@ def _line(step: WorkflowStep) -> str:
     line += f", on to {step.to}" if step.to else ""
     if step.reason or step.note:
         line += f": {step.reason or step.note}"
-    files = ", ".join(f"{each.path} (sha256 {each.sha256[:12]}…)" for each in step.artifacts)
+    files = ", ".join(f"{artifact.path} (sha256 {artifact.sha256[:12]}…)" for artifact in step.artifacts)
     return f"{line} [{files}]" if files else line

@@ -65,7 +65,7 @@ def _part_errors(definition: Definition) -> Iterator[DefinitionError]:
 
 def _phase_errors(definition: Definition, index: int) -> Iterator[DefinitionError]:
     phase, key = definition.phases[index], f"phases[{index}]"
-    names = [each.name for each in definition.phases]
+    names = [entry.name for entry in definition.phases]
     if phase.name == END or phase.name in names[:index]:
         yield DefinitionError(
             f"{key}.name", f"'{phase.name}' is taken; phase names must be unique and not '{END}'."
@@ -130,12 +130,14 @@ def assign_parts(
     chosen = dict(assigned)
     for part, role in definition.parts.items():
         if part not in chosen and role:
-            taken = {
+            busy = {
                 chosen[other]
                 for other in definition.distinct
                 if other in chosen and part in definition.distinct
             }
-            fitting = [name for name, held in roles.items() if held == read_role(role) and name not in taken]
+            fitting = [
+                name for name, role_name in roles.items() if role_name == read_role(role) and name not in busy
+            ]
             if starter in fitting or len(fitting) == 1:
                 chosen[part] = starter if starter in fitting else fitting[0]
     left = [part for part in definition.parts if part not in chosen]

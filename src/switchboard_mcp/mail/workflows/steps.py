@@ -149,7 +149,7 @@ def _out_of_order(run: WorkflowRun, phase: Phase, named: str) -> Failure | None:
     if named == phase.name:
         return None
     if run.definition.phase(named) is None:
-        names = ", ".join(each.name for each in run.definition.phases)
+        names = ", ".join(entry.name for entry in run.definition.phases)
         return _refused(f"Workflow '{run.id}' has no phase '{named[:80]}'. Its phases: {names}.")
     message = f"Workflow '{run.id}' is in phase '{phase.name}' (turn of '{run.actor}'), not in '{named}'."
     return _refused(f"{message} Complete '{phase.name}' first, or skip it with a reason.")
@@ -187,16 +187,16 @@ def _next_phase(run: WorkflowRun, phase: Phase, chosen: str) -> str | Failure:
 def _check_artifacts(run: WorkflowRun, phase: Phase, event: Complete) -> list[WorkflowArtifact] | Failure:
     """Return the artifacts of the phase in their current state."""
     problems = []
-    taken: dict[str, WorkflowArtifact] = {}
+    artifacts: dict[str, WorkflowArtifact] = {}
     literal = [path for path in run.needs() if not is_pattern(path)]
     for path in dict.fromkeys([*literal, *event.named]):
-        found = event.found.get(path, "it was not scanned")
-        if isinstance(found, WorkflowArtifact) and found.bytes > 0:
-            taken[path] = found
+        scanned = event.found.get(path, "it was not scanned")
+        if isinstance(scanned, WorkflowArtifact) and scanned.bytes > 0:
+            artifacts[path] = scanned
         else:
-            problems.append(f"{path} ({found if isinstance(found, str) else 'it is empty'})")
+            problems.append(f"{path} ({scanned if isinstance(scanned, str) else 'it is empty'})")
     for pattern in run.needs():
-        if is_pattern(pattern) and not any(fits(path, pattern) for path in taken):
+        if is_pattern(pattern) and not any(fits(path, pattern) for path in artifacts):
             problems.append(f"{pattern} (name the matching file in `artifacts`)")
     for kept in run.kept():
         now = event.found.get(kept.path, "it was not scanned")
@@ -208,7 +208,7 @@ def _check_artifacts(run: WorkflowRun, phase: Phase, event: Complete) -> list[Wo
             f"Phase '{phase.name}' of workflow '{run.id}' cannot end: {'; '.join(dict.fromkeys(problems))}."
         )
         return failure("mail_artifact_missing", message)
-    return list(taken.values())
+    return list(artifacts.values())
 
 
 def _append_step(run: WorkflowRun, step: WorkflowStep, due: str = "") -> WorkflowRun:

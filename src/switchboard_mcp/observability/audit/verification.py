@@ -53,7 +53,7 @@ def _verify(folder: str, contains: str, keep: int) -> AuditVerdict:
     numbers = segment_numbers(folder)
     verdict = AuditVerdict(ok=True, files=len(numbers), records=0, head="")
     head: ChainHead | None = None
-    found = not contains
+    is_found = not contains
     oldest = 1  # the number that the first file may have
     for index, number in enumerate(numbers):
         if index and number != numbers[index - 1] + 1:
@@ -71,7 +71,7 @@ def _verify(folder: str, contains: str, keep: int) -> AuditVerdict:
         oldest = max(oldest, _oldest_kept(number, lines, keep))
         head, flaw, passed = hash_chain.verify_lines(lines, before)
         verdict.records += len(passed)
-        found = found or contains in passed
+        is_found = is_found or contains in passed
         verdict.head = passed[-1] if passed else verdict.head
         if flaw is not None:
             _mark_broken(verdict, segment_name(number), flaw.line, flaw.reason)
@@ -81,7 +81,7 @@ def _verify(folder: str, contains: str, keep: int) -> AuditVerdict:
     elif numbers[0] > oldest:
         reason = "is missing, and audit.keep does not explain it"
         _mark_broken(verdict, segment_name(numbers[0] - 1), 0, reason, "after")
-    elif not found:
+    elif not is_found:
         _mark_broken(verdict, segment_name(numbers[-1]), 0, f"has no record {contains}", "all")
     return verdict
 

@@ -157,11 +157,11 @@ def _local(
 def _data(spec: ChildSpec, policy: LaunchPolicy, more: frozenset[str]) -> list[str]:
     """Return the paths that are approved as data now, and those from before that the arguments still name."""
     before = policy.approvals.find(spec.name, policy.platform)
-    known = map(policy.path_variables.fill, before.approval.data if before is not None else ())
+    approved = map(policy.path_variables.fill, before.approval.data if before is not None else ())
     environ = policy.environment(spec)
     named = {path for word in spec.args for path in possible_paths(word, spec.cwd, environ)}
     named |= set(map(os.path.realpath, named))
-    kept = (place for place in known if any(f"{path}/".startswith(f"{place}/") for path in named))
+    kept = (place for place in approved if any(f"{path}/".startswith(f"{place}/") for path in named))
     paths = [os.path.normpath(os.path.join(spec.cwd, path)) for path in more]
     return sorted({*kept, *paths, *map(os.path.realpath, paths)})
 

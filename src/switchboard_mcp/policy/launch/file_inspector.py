@@ -215,9 +215,9 @@ class FileInspector:
                     continue
                 if open_to := self._access.others(folder, status, entries=True):
                     return _inner(path, folder, open_to)
-                found, folders = self._entries_flaw(folder)
-                if found is not None:
-                    return _inner(path, *found)
+                entry_flaw, folders = self._entries_flaw(folder)
+                if entry_flaw is not None:
+                    return _inner(path, *entry_flaw)
                 waiting += folders
         except OSError as problem:
             return f"{problem.filename or path}: {problem.strerror}"
@@ -342,10 +342,10 @@ def original_names(path: str) -> set[str]:
     size, folders = _size(path), {os.path.realpath(folder) for folder in _PROGRAM_FOLDERS}
     for folder in folders:
         try:
-            found = [entry.path for entry in os.scandir(folder)]
+            paths = [entry.path for entry in os.scandir(folder)]
         except OSError:
             continue
-        for other in found:
+        for other in paths:
             try:
                 if _size(other) == size and _same(path, other):
                     names.add(os.path.basename(other))

@@ -64,7 +64,7 @@ def resolve(spec: ChildSpec, environ: Mapping[str, str], workspace: str = "") ->
 
 
 def parse_runner(name: str, args: Sequence[str]) -> tuple[PackageRequest, int] | Unresolved | None:
-    """Return the package that a runner is to run and the number of its own arguments; None if it is no runner."""
+    """Return the package that a runner is to run and the number of its own arguments; None if it is not a runner."""
     for verb in _VERBS.get(name, ()):
         if tuple(args[: len(verb)]) == verb:
             request = _parse_runner_args(args[len(verb) :], python=name in _PYTHON)
@@ -138,9 +138,9 @@ def _npm_package(request: PackageRequest, replaces: int, search: Search) -> Reso
             return path
         return resolve_script(path, replaces, search, f"npm:{request.package}@{manifest.version}")
     version = f"@{request.version}" if request.version else ""
-    found = f" (found: {', '.join(seen)})" if seen else ""
+    installed = f" (found: {', '.join(seen)})" if seen else ""
     return Unresolved(
-        f"the package {request.package}{version} is not installed here{found}",
+        f"the package {request.package}{version} is not installed here{installed}",
         f"Install it, for example with `npm install {request.package}{version}` in the workspace, then approve.",
     )
 
@@ -168,8 +168,8 @@ def program_in(request: PackageRequest, folder: str, runner: str) -> str:
         return next((path for path in places if os.path.isfile(path)), "")
     place = os.path.join(folder, "node_modules", request.package)
     manifest = read_manifest(place)
-    found = _npm_program(place, manifest, request) if manifest is not None else ""
-    return found if isinstance(found, str) else ""
+    candidate = _npm_program(place, manifest, request) if manifest is not None else ""
+    return candidate if isinstance(candidate, str) else ""
 
 
 def _npm_folders(search: Search) -> Iterator[str]:
@@ -203,9 +203,9 @@ def _python_tool(request: PackageRequest, replaces: int, search: Search) -> Reso
         if _EXACT.fullmatch(request.version) and version != request.version:
             continue
         return resolve_script(path, replaces, search, f"pypi:{request.package}@{version}")
-    found = f" (found: {', '.join(filter(None, seen))})" if any(seen) else ""
+    installed = f" (found: {', '.join(filter(None, seen))})" if any(seen) else ""
     return Unresolved(
-        f"the tool {request.package} is not installed here{found}",
+        f"the tool {request.package} is not installed here{installed}",
         f"Install it, for example with `uv tool install {request.package}`, then approve.",
     )
 

@@ -175,15 +175,15 @@ def _protected(
 ) -> Resolved | Unresolved:
     """Resolve an interpreter with flags and its script, so that it loads only what is pinned."""
     packages = _package_of(script)
-    found = find_surroundings(name, command[0], script, packages, search.location())
-    if isinstance(found, Unprotected):
-        return Unresolved(found.why)
-    flags = [flag for flag in found.flags if flag not in command]
+    surroundings = find_surroundings(name, command[0], script, packages, search.location())
+    if isinstance(surroundings, Unprotected):
+        return Unresolved(surroundings.why)
+    flags = [flag for flag in surroundings.flags if flag not in command]
     return Resolved(
         argv=[*command, *flags, script],
         replaces=replaces,
-        files=[command[0], script, *packages, *found.folders],
-        watched=found.watched,
+        files=[command[0], script, *packages, *surroundings.folders],
+        watched=surroundings.watched,
         package=package or _package_name(script),
     )
 

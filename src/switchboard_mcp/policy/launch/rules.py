@@ -294,8 +294,8 @@ def safe_trees(request: LaunchRequest) -> LaunchFault | None:
 def library_folder(path: str) -> str:
     """Return the folder of installed packages that a path is in, or an empty string."""
     for mark in ("/node_modules/", "/site-packages/", "/dist-packages/"):
-        before, found, _ = path.rpartition(mark)
-        if found:
+        before, separator, _ = path.rpartition(mark)
+        if separator:
             return f"{before}{mark}".rstrip("/")
     return ""
 

@@ -39,7 +39,7 @@ _UNION_OPERAND = re.compile(r"`[^`]* \| [^`]*`")
 LISTS = frozenset({"list", "Sequence", "tuple", "Iterable"})
 MAPS = frozenset({"dict", "Mapping", "defaultdict", "Counter", "MutableMapping"})
 ANYTHING = frozenset({"Any", "Unknown", "object", "Never", "Todo", "Divergent"})
-# Types that JSON has no value for, or that are no value yet.
+# Types that JSON has no value for, or that are not a value yet.
 NEVER_RIGHT = frozenset(
     "CoroutineType Coroutine Awaitable set frozenset bytes dict_keys dict_values dict_items Module Generator "
     "GeneratorType function".split()
@@ -49,30 +49,30 @@ NUMBERS = {"float": frozenset({"int", "float", "bool"}), "int": frozenset({"int"
 Type = tuple[str, tuple[str, ...]]
 
 
-def weight(found: Diagnostic, line: str) -> Weight:
+def weight(diagnostic: Diagnostic, line: str) -> Weight:
     """Return what a message means for the program. `line` is the line of the source that it is about."""
-    if found.code in STYLE:
-        return "none" if found.code.startswith("redundant") else "warning"
-    if found.code in CERTAIN:
+    if diagnostic.code in STYLE:
+        return "none" if diagnostic.code.startswith("redundant") else "warning"
+    if diagnostic.code in CERTAIN:
         return "error"
-    if found.code == "invalid-argument-type" and "CoroutineType" not in found.message:
-        return _argument(found, line)
-    if _UNCERTAIN.search(found.message) and "CoroutineType" not in found.message:
+    if diagnostic.code == "invalid-argument-type" and "CoroutineType" not in diagnostic.message:
+        return _argument(diagnostic, line)
+    if _UNCERTAIN.search(diagnostic.message) and "CoroutineType" not in diagnostic.message:
         return "warning"
-    if found.code == "no-matching-overload" and "bound method" in found.message:
+    if diagnostic.code == "no-matching-overload" and "bound method" in diagnostic.message:
         return "warning"
-    if found.code == "unsupported-operator" and _UNION_OPERAND.search(found.message):
+    if diagnostic.code == "unsupported-operator" and _UNION_OPERAND.search(diagnostic.message):
         return "warning"
     return "error"
 
 
-def _argument(found: Diagnostic, line: str) -> Weight:
+def _argument(diagnostic: Diagnostic, line: str) -> Weight:
     """Return what a mismatch of an argument means: an error if its value cannot be right."""
-    if line[found.column - 1 :].startswith("**"):
+    if line[diagnostic.column - 1 :].startswith("**"):
         return "warning"  # the checker takes every value of the dict for every parameter
-    match = _MISMATCH.search(found.message) or _KEY_MISMATCH.search(found.message)
+    match = _MISMATCH.search(diagnostic.message) or _KEY_MISMATCH.search(diagnostic.message)
     if match is None:
-        return "warning" if _UNCERTAIN.search(found.message) else "error"
+        return "warning" if _UNCERTAIN.search(diagnostic.message) else "error"
     expected, value = match[1], match[2]
     if len(expected) + len(value) > MAX_TYPE_CHARS:
         return "warning"
@@ -84,7 +84,9 @@ def could_be(value: str, expected: str, depth: int = 0) -> bool:
     if depth > MAX_DEPTH:
         return True
     return any(
-        _fits(_parts(one), _parts(other), depth) for one in _members(value) for other in _members(expected)
+        _fits(_parts(member), _parts(other), depth)
+        for member in _members(value)
+        for other in _members(expected)
     )
 
 
@@ -97,9 +99,9 @@ def _fits(value: Type, expected: Type, depth: int) -> bool:
         return True
     if wanted == "Literal":
         # A text that is not known may be one of the values; a known one is not, or there were no message.
-        return name != "Literal" and any(_kind(one) == name for one in wanted_args)
+        return name != "Literal" and any(_kind(argument) == name for argument in wanted_args)
     if name == "Literal":
-        kinds = {_kind(one) for one in args}
+        kinds = {_kind(argument) for argument in args}
         return any(kind == wanted or kind in NUMBERS.get(wanted, ()) for kind in kinds)
     if wanted in PLAIN or name in PLAIN:
         return name == wanted or name in NUMBERS.get(wanted, ())

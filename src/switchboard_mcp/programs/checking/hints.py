@@ -146,19 +146,19 @@ def find(nodes: Sequence[ast.AST], functions_of: FunctionsOf) -> Iterator[Findin
 
 def allowed_lines(tree: ast.Module) -> list[list[Any]]:
     """Return the lines and codes that the type checker refuses although they run."""
-    found: list[list[Any]] = []
-    for one in tree.body:
-        if isinstance(one, ast.ImportFrom) and one.module == "__future__":
-            found.append([one.lineno, "unresolved-import"])
+    allowed: list[list[Any]] = []
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+            allowed.append([statement.lineno, "unresolved-import"])
     # The value of a program may be returned at its top level.
     waiting: list[ast.AST] = list(tree.body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Return):
-            found.append([node.lineno, "invalid-syntax"])
+            allowed.append([node.lineno, "invalid-syntax"])
         elif isinstance(node, BLOCKS):
             waiting.extend(ast.iter_child_nodes(node))
-    return found[:1_000]
+    return allowed[:1_000]
 
 
 def _imported(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -196,13 +196,17 @@ def _expression(node: ast.Expr, imported: dict[str, tuple[str, str]]) -> str:
 def _class(node: ast.ClassDef) -> str:
     if node.bases or node.keywords:
         return INHERITANCE
-    for one in node.body:
-        if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+    for statement in node.body:
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        if one.decorator_list:
+        if statement.decorator_list:
             return DECORATORS
-        if one.name.startswith("__") and one.name.endswith("__") and one.name not in SPECIAL_METHODS:
-            return f"`{one.name}` of a class is never called here. Use a plain method."
+        if (
+            statement.name.startswith("__")
+            and statement.name.endswith("__")
+            and statement.name not in SPECIAL_METHODS
+        ):
+            return f"`{statement.name}` of a class is never called here. Use a plain method."
     return ""
 
 
@@ -211,8 +215,8 @@ def _import(node: ast.Import | ast.ImportFrom) -> str:
         return MODULES[ABC] if any(alias.name == ABC for alias in node.names) else ""
     if node.module == ABC:
         return MODULES[ABC]
-    found = (_member_hint(node.module or "", alias.name) for alias in node.names)
-    return next(filter(None, found), "")
+    hints = (_member_hint(node.module or "", alias.name) for alias in node.names)
+    return next(filter(None, hints), "")
 
 
 def _name(node: ast.Name, imported: dict[str, tuple[str, str]], bound: set[str]) -> str:

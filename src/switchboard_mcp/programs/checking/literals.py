@@ -19,10 +19,10 @@ def mistakes(schema: object, arguments: Mapping[str, Any]) -> Iterator[SchemaMis
     """Yield the mistakes in some of the arguments of a call; others may be missing."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         return
-    known = {name: value for name, value in arguments.items() if name in schema["properties"]}
-    if not known:
+    declared = {name: value for name, value in arguments.items() if name in schema["properties"]}
+    if not declared:
         return
     part = {key: schema[key] for key in PARTS if key in schema}
-    for mistake in check(part, known):
+    for mistake in check(part, declared):
         if OVERLAP not in mistake.message:
             yield mistake

@@ -38,30 +38,30 @@ def analyse(code: str, modules: Mapping[str, Collection[str]]) -> dict[str, Any]
     and a hint means that the program would fail; `literals` has the literal arguments of each call; `allowed` has the
     lines of statements that run, although the type checker refuses them.
     """
-    found: dict[str, Any] = {"calls": [], "refusals": [], "hints": [], "literals": [], "allowed": []}
+    analysis: dict[str, Any] = {"calls": [], "refusals": [], "hints": [], "literals": [], "allowed": []}
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError) as error:
-        found["refusals"].append(hints.syntax_finding(error, code))
-        return found
+        analysis["refusals"].append(hints.syntax_finding(error, code))
+        return analysis
     except (RecursionError, MemoryError):
         message = "The program is nested too deeply. Use fewer levels of brackets and blocks."
-        found["refusals"].append(hints.finding("invalid-syntax", message))
-        return found
+        analysis["refusals"].append(hints.finding("invalid-syntax", message))
+        return analysis
     try:
         nodes = list(ast.walk(tree))
         walk = _ManifestWalk(nodes, modules)
-        found["calls"] = [list(call) for call in walk.calls]
-        found["refusals"] = walk.refusals
-        found["literals"] = list(_literals(walk.tool_calls))
-        found["hints"] = list(islice(hints.find(nodes, walk.functions_of), MAX_FINDINGS))
-        found["allowed"] = hints.allowed_lines(tree)
+        analysis["calls"] = [list(call) for call in walk.calls]
+        analysis["refusals"] = walk.refusals
+        analysis["literals"] = list(_literals(walk.tool_calls))
+        analysis["hints"] = list(islice(hints.find(nodes, walk.functions_of), MAX_FINDINGS))
+        analysis["allowed"] = hints.allowed_lines(tree)
     except (RecursionError, MemoryError):
         message = "The program is too large to be checked. Split it."
-        found["refusals"].append(hints.finding("too-large", message))
+        analysis["refusals"].append(hints.finding("too-large", message))
     for key, room in ROOM.items():
-        found[key] = found[key][:room]
-    return found
+        analysis[key] = analysis[key][:room]
+    return analysis
 
 
 class _ManifestWalk:
@@ -198,7 +198,7 @@ class _ManifestWalk:
                 self._refuse(node, "manifest", f"`{node.id}` is an import. Use another name here.")
         elif node.id in self._aliases and id(node) not in self._used:
             if isinstance(node.ctx, ast.Load):
-                message = f"The module `{node.id}` is no value. Write `{node.id}.<function>(...)`."
+                message = f"The module `{node.id}` is not a value. Write `{node.id}.<function>(...)`."
             else:
                 message = f"`{node.id}` is an import. Use another name here."
             self._refuse(node, "manifest", message)

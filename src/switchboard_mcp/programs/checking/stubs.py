@@ -100,7 +100,7 @@ class StubModule(Struct, frozen=True):
 
     def text(self, names: Iterable[str] | None = None) -> str:
         """Return the stub of these functions, or of all."""
-        chosen = [one for one in self.functions.values() if names is None or one.name in names]
+        chosen = [stub for stub in self.functions.values() if names is None or stub.name in names]
         needed: dict[str, None] = {}
         for function in chosen:
             self._need(function.records, needed)
@@ -186,14 +186,14 @@ class _Module:
         for depth in DEPTHS:
             before = dict(self.records), dict(self.by_body), set(self.used), dict(self.counts)
             try:
-                found = self._function(name, tool, depth)
+                signature = self._function(name, tool, depth)
                 if not self.is_shown:
-                    added = [self.records[one].text for one in self.records if one not in before[0]]
-                    ast.parse("\n".join([found.text, *added]))
+                    added = [self.records[record].text for record in self.records if record not in before[0]]
+                    ast.parse("\n".join([signature.text, *added]))
             except (_TooLargeError, RecursionError, SyntaxError, ValueError, MemoryError):
                 self.records, self.by_body, self.used, self.counts = before
             else:
-                return found
+                return signature
         anything = f"{self.typing}Any"
         text = f"async def {name}(**arguments: {anything}) -> {anything}: ..."
         return StubFunction(name, tool, {}, frozenset(), text)
@@ -206,7 +206,7 @@ class _Module:
         result = results.result()
         ordered = sorted(fields.items(), key=lambda item: not item[1].is_required)
         parameters = [
-            f"{names[key]}: {one.type}" + ("" if one.is_required else " = ...") for key, one in ordered
+            f"{names[key]}: {field.type}" + ("" if field.is_required else " = ...") for key, field in ordered
         ]
         if others:
             free = unused_name("extra", set(names.values()), {})
@@ -217,7 +217,7 @@ class _Module:
             name,
             tool,
             {python: key for key, python in names.items()},
-            frozenset(names[key] for key, one in fields.items() if one.is_required),
+            frozenset(names[key] for key, field in fields.items() if field.is_required),
             text,
             (*arguments.uses, *results.uses),
         )
@@ -227,7 +227,7 @@ class _Module:
         if not self.with_docs:
             return f" ...  # result seen {_times(tool.seen)}" if tool.seen and self.is_shown else " ..."
         about = _doc(tool.description, TOOL_DOC_CHARS)
-        notes = [f"{names[key]}: {one.doc}" for key, one in ordered if one.doc]
+        notes = [f"{names[key]}: {field.doc}" for key, field in ordered if field.doc]
         if tool.seen:
             notes.append(f"Type of the result: seen {_times(tool.seen)}.")
         if not about and not notes:
@@ -239,7 +239,7 @@ class _Module:
         self, wanted: str, fields: Mapping[str, _Field], others: str, uses: Iterable[str], reserved: str
     ) -> str:
         """Add a record unless an equal one exists, and return its name."""
-        body = repr([(key, one.type, one.is_required) for key, one in fields.items()]) + others
+        body = repr([(key, field.type, field.is_required) for key, field in fields.items()]) + others
         if not reserved and body in self.by_body:
             return self.by_body[body]
         name = reserved or unused_name(wanted, self.used, self.counts)
@@ -252,7 +252,8 @@ class _Module:
         extra = f", extra_items={others}" if others else ""
         optional = f"{self.typing}NotRequired"
         types = {
-            key: one.type if one.is_required else f"{optional}[{one.type}]" for key, one in fields.items()
+            key: field.type if field.is_required else f"{optional}[{field.type}]"
+            for key, field in fields.items()
         }
         if not all(_is_plain(key) for key in fields):
             members = ", ".join(f"{key!a}: {text}" for key, text in types.items())
@@ -290,7 +291,7 @@ class _Converter:
     def members(self, schema: object) -> tuple[dict[str, _Field], str]:
         """Return the parameters of a function, and the type of unknown ones; empty if there are none."""
         merged = self.merge(schema, 0)
-        variants = [self.merge(one, 0) for one in self.variants(merged, 0)]
+        variants = [self.merge(variant, 0) for variant in self.variants(merged, 0)]
         fields = self.alternatives(variants or [merged], (self.name,), 0)
         others = merged.get("additionalProperties")
         open_ = others is True or (isinstance(others, dict) and "additionalProperties" in merged)
@@ -322,8 +323,8 @@ class _Converter:
         for case in _conditional(merged):
             extra = self.merge(case, depth + 1).get("properties")
             if isinstance(extra, dict) and extra:
-                known = merged.get("properties")
-                merged["properties"] = {**extra, **(known if isinstance(known, dict) else {})}
+                properties = merged.get("properties")
+                merged["properties"] = {**extra, **(properties if isinstance(properties, dict) else {})}
         return merged
 
     def target(self, ref: object) -> object:
@@ -381,7 +382,7 @@ class _Converter:
     def other_reference(
         self, target: dict[str, Any], path: tuple[str, ...], depth: int, steps: tuple[str, ...]
     ) -> str:
-        """Return the type of a reference to what is no record. Recursion without a record has no type."""
+        """Return the type of a reference to something other than a record. Recursion without a record has no type."""
         if steps in self.open_others:
             return self.any
         self.open_others.add(steps)
@@ -398,10 +399,10 @@ class _Converter:
         if variants:
             if len(variants) > MAX_UNION:
                 return self.any
-            return self.union(self.merged_type(one, path, depth + 1) for one in variants)
+            return self.union(self.merged_type(variant, path, depth + 1) for variant in variants)
         declared = node.get("type")
         if isinstance(declared, list):
-            kinds = [one for one in declared if isinstance(one, str)][:MAX_UNION]
+            kinds = [kind for kind in declared if isinstance(kind, str)][:MAX_UNION]
             text = self.union(self.one_type(kind, node, path, depth) for kind in kinds) if kinds else self.any
         else:
             text = self.one_type(declared if declared is not None else _implied(node), node, path, depth)
@@ -440,7 +441,7 @@ class _Converter:
         return self.primitives.get(names.get(type(value), ""), self.any)
 
     def array(self, node: dict[str, Any], path: tuple[str, ...], depth: int) -> str:
-        """Return the type of a list. One of numbers is a sequence, since a list of int is no list of float."""
+        """Return the type of a list. One of numbers is a sequence, since a list of int is not a list of float."""
         items = node.get("items")
         first = node.get("prefixItems", items)
         if isinstance(first, list) and first:
@@ -479,14 +480,18 @@ class _Converter:
         properties = node.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         required = node.get("required")
-        needed = {one for one in required if isinstance(one, str)} if isinstance(required, list) else set()
-        found = {
+        needed = (
+            {key_name for key_name in required if isinstance(key_name, str)}
+            if isinstance(required, list)
+            else set()
+        )
+        fields_by_name = {
             key: _Field(self.type(value, (*path, key), depth + 1), key in needed, _field_doc(value))
             for key, value in properties.items()
         }
-        for key in sorted(needed - found.keys()):
-            found[key] = _Field(self.any, is_required=True)
-        return found
+        for key in sorted(needed - fields_by_name.keys()):
+            fields_by_name[key] = _Field(self.any, is_required=True)
+        return fields_by_name
 
     def alternatives(
         self, variants: Sequence[dict[str, Any]], path: tuple[str, ...], depth: int
@@ -494,17 +499,17 @@ class _Converter:
         """Return the members of several alternatives together: required if they are in all of them."""
         if len(variants) > MAX_UNION:
             raise _TooLargeError
-        found: dict[str, list[_Field]] = {}
-        for one in variants:
-            for key, value in self.fields(one, path, depth).items():
-                found.setdefault(key, []).append(value)
+        by_name: dict[str, list[_Field]] = {}
+        for variant in variants:
+            for key, value in self.fields(variant, path, depth).items():
+                by_name.setdefault(key, []).append(value)
         return {
             key: _Field(
-                self.union(one.type for one in fields),
-                len(fields) == len(variants) and all(one.is_required for one in fields),
+                self.union(variant.type for variant in fields),
+                len(fields) == len(variants) and all(variant.is_required for variant in fields),
                 fields[0].doc,
             )
-            for key, fields in found.items()
+            for key, fields in by_name.items()
         }
 
     def union(self, parts: Iterable[str]) -> str:
@@ -531,13 +536,13 @@ def _conditional(node: dict[str, Any]) -> Iterator[object]:
 def _both(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
     """Return a schema for what both describe. Of two that differ in more than their members, the second counts."""
     merged = {**left, **right}
-    known, more = left.get("properties"), right.get("properties")
-    if isinstance(known, dict) and isinstance(more, dict):
-        both = {key: _narrower(known[key], more[key]) for key in known.keys() & more.keys()}
-        merged["properties"] = {**known, **more, **both}
+    properties, more = left.get("properties"), right.get("properties")
+    if isinstance(properties, dict) and isinstance(more, dict):
+        both = {key: _narrower(properties[key], more[key]) for key in properties.keys() & more.keys()}
+        merged["properties"] = {**properties, **more, **both}
     needed, also = left.get("required"), right.get("required")
     if isinstance(needed, list) and isinstance(also, list):
-        merged["required"] = [*needed, *(one for one in also if one not in needed)]
+        merged["required"] = [*needed, *(name for name in also if name not in needed)]
     if left.get("additionalProperties") not in (None, False) and "additionalProperties" not in right:
         merged["additionalProperties"] = left["additionalProperties"]
     return merged

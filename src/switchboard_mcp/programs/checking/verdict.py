@@ -84,18 +84,18 @@ class Verdict(Struct, frozen=True):
 
     def text(self) -> str:
         """Return errors and warnings as a model reads them."""
-        lines = [str(one) for one in self.errors]
+        lines = [str(problem) for problem in self.errors]
         if self.left_out:
             lines.append(f"… and {self.left_out} more")
-        return "\n".join([*lines, *(f"warning: {one}" for one in self.warnings)])
+        return "\n".join([*lines, *(f"warning: {problem}" for problem in self.warnings)])
 
 
 def verdict(
     report: CheckReport, code: str, modules: Iterable[StubModule], others: Iterable[str] = ()
 ) -> Verdict:
     """Return the verdict. `modules` are those that were checked; `others` the names of all that can be imported."""
-    known = {module.name: module for module in modules}
-    return _Judge(report, code, known, frozenset({*known, *others})).verdict()
+    by_name = {module.name: module for module in modules}
+    return _Judge(report, code, by_name, frozenset({*by_name, *others})).verdict()
 
 
 class _Judge:
@@ -120,22 +120,22 @@ class _Judge:
         if report.failure is not None:
             self._error(report.failure.line, report.failure.kind, report.failure.message)
         analysis = report.analysis
-        for one in _findings(analysis, "refusals"):
-            self._refusal(one)
-        for one in _findings(analysis, "hints"):
-            self._error(one["line"], str(one["code"]), str(one["message"]))
-            self._settled.add(one["line"])
+        for finding in _findings(analysis, "refusals"):
+            self._refusal(finding)
+        for finding in _findings(analysis, "hints"):
+            self._error(finding["line"], str(finding["code"]), str(finding["message"]))
+            self._settled.add(finding["line"])
         if report.syntax_error is not None and not self._errors:
             self._error(report.syntax_error.line, "invalid-syntax", report.syntax_error.message)
-        for found in self._literals(analysis):
-            self._error(*found)
-        allowed = {tuple(one) for one in _rows(analysis, "allowed")}
-        is_parsed = not any(one.code == "invalid-syntax" for one in self._errors.values())
-        for message in report.diagnostics if is_parsed else ():
-            if (message.line, message.code) not in allowed:
-                self._diagnostic(message)
-        errors = sorted(self._errors.values(), key=lambda one: one.line)
-        warnings = sorted(self._warnings.values(), key=lambda one: one.line)
+        for literal in self._literals(analysis):
+            self._error(*literal)
+        allowed = {tuple(row) for row in _rows(analysis, "allowed")}
+        is_parsed = not any(error.code == "invalid-syntax" for error in self._errors.values())
+        for diagnostic in report.diagnostics if is_parsed else ():
+            if (diagnostic.line, diagnostic.code) not in allowed:
+                self._diagnostic(diagnostic)
+        errors = sorted(self._errors.values(), key=lambda error: error.line)
+        warnings = sorted(self._warnings.values(), key=lambda warning: warning.line)
         return Verdict(
             tuple(errors[:MAX_ERRORS]),
             tuple(warnings[:MAX_WARNINGS]),
@@ -145,10 +145,10 @@ class _Judge:
 
     # --- what the helper found in the source ---
 
-    def _refusal(self, found: Mapping[str, Any]) -> None:
-        line, code = found["line"], str(found["code"])
-        message = str(found["message"])
-        module, name = found.get("module"), found.get("name")
+    def _refusal(self, refusal: Mapping[str, Any]) -> None:
+        line, code = refusal["line"], str(refusal["code"])
+        message = str(refusal["message"])
+        module, name = refusal.get("module"), refusal.get("name")
         if isinstance(module, str) and isinstance(name, str):
             functions = self._modules[module].names if module in self._modules else ()
             message += _suggestion(name, functions, f"`{module}` has")
@@ -158,10 +158,10 @@ class _Judge:
         self._settled.add(line)
 
     def _literals(self, analysis: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
-        for one in _findings(analysis, "literals"):
-            module = self._modules.get(str(one.get("module")))
-            function = module.functions.get(str(one.get("function"))) if module is not None else None
-            arguments = one.get("arguments")
+        for finding in _findings(analysis, "literals"):
+            module = self._modules.get(str(finding.get("module")))
+            function = module.functions.get(str(finding.get("function"))) if module is not None else None
+            arguments = finding.get("arguments")
             if function is None or not isinstance(arguments, dict):
                 continue
             values = {
@@ -171,13 +171,17 @@ class _Judge:
             }
             for mistake in literals.mistakes(function.tool.input_schema, values):
                 yield (
-                    one["line"],
+                    finding["line"],
                     "invalid-argument",
                     f"{function.name}: {summarise(str(mistake), MESSAGE_CHARS)}.",
                 )
-                end = one.get("end")
-                last = end if isinstance(end, int) and end - one["line"] < MAX_CALL_LINES else one["line"]
-                self._settled_calls.update(range(one["line"], last + 1))
+                end = finding.get("end")
+                last = (
+                    end
+                    if isinstance(end, int) and end - finding["line"] < MAX_CALL_LINES
+                    else finding["line"]
+                )
+                self._settled_calls.update(range(finding["line"], last + 1))
 
     def _manifest(self, analysis: Mapping[str, Any]) -> Iterator[ManifestEntry]:
         for call in _rows(analysis, "calls"):
@@ -189,49 +193,49 @@ class _Judge:
 
     # --- messages of the type checker ---
 
-    def _diagnostic(self, found: Diagnostic) -> None:
-        line = self._line(found.line)
-        weight = diagnostics.weight(found, line)
-        if weight == "none" or (found.line in self._settled and found.code not in ABOUT_ARGUMENTS):
+    def _diagnostic(self, diagnostic: Diagnostic) -> None:
+        line = self._line(diagnostic.line)
+        weight = diagnostics.weight(diagnostic, line)
+        if weight == "none" or (diagnostic.line in self._settled and diagnostic.code not in ABOUT_ARGUMENTS):
             return
-        if found.line in self._settled_calls and found.code in ABOUT_VALUES:
+        if diagnostic.line in self._settled_calls and diagnostic.code in ABOUT_VALUES:
             return
-        message = self._explained(found)
+        message = self._explained(diagnostic)
         if weight == "error":
-            self._error(found.line, found.code, message)
+            self._error(diagnostic.line, diagnostic.code, message)
         else:
-            problem = self._problem(found.line, found.code, message)
-            self._warnings.setdefault((found.line, found.code), problem)
+            problem = self._problem(diagnostic.line, diagnostic.code, message)
+            self._warnings.setdefault((diagnostic.line, diagnostic.code), problem)
 
-    def _explained(self, found: Diagnostic) -> str:
+    def _explained(self, diagnostic: Diagnostic) -> str:
         """Return a message with what helps to correct the program."""
-        message = summarise(found.message.rstrip(".?"), MESSAGE_CHARS)
-        if _COROUTINE.search(found.message):
+        message = summarise(diagnostic.message.rstrip(".?"), MESSAGE_CHARS)
+        if _COROUTINE.search(diagnostic.message):
             return f"{message}. Write `await` before the call."
-        record = _RECORD.search(found.message)
+        record = _RECORD.search(diagnostic.message)
         if (
-            found.code == "unresolved-attribute"
+            diagnostic.code == "unresolved-attribute"
             and record is not None
             and record[1] not in ("str", "int", "float")
         ):
             return f'{message}. A result is a dict: write `["{record[2]}"]`, or `.get("{record[2]}")`.'
-        if found.code == "unresolved-reference":
-            name = _UNKNOWN_NAME.search(found.message)
+        if diagnostic.code == "unresolved-reference":
+            name = _UNKNOWN_NAME.search(diagnostic.message)
             if name is not None and name[1] in self._names:
                 return f"{message}. Write `import {name[1]}` first."
-        member = _NO_MEMBER.search(found.message)
+        member = _NO_MEMBER.search(diagnostic.message)
         if member is not None and f"{member[1]}{MODULE_SUFFIX}" in self._names:
             return f"{message}. The suite is `{member[1]}{MODULE_SUFFIX}`: import that."
-        key = _UNKNOWN_KEY.search(found.message)
+        key = _UNKNOWN_KEY.search(diagnostic.message)
         if key is not None:
             return f"{message}.{self._keys(key[1])}"
-        if found.code in ABOUT_ARGUMENTS:
-            return f"{message}.{self._parameters(found)}"
+        if diagnostic.code in ABOUT_ARGUMENTS:
+            return f"{message}.{self._parameters(diagnostic)}"
         return f"{message}."
 
-    def _parameters(self, found: Diagnostic) -> str:
+    def _parameters(self, diagnostic: Diagnostic) -> str:
         """Return the nearest parameter and the valid ones of the function that a message is about."""
-        named = _FUNCTION.search(found.message)
+        named = _FUNCTION.search(diagnostic.message)
         if named is None:
             return ""
         functions = [
@@ -240,7 +244,7 @@ class _Judge:
         if len(functions) != 1 or not functions[0].parameters:
             return ""
         function = functions[0]
-        wrong = _NO_KEYWORD.search(found.message)
+        wrong = _NO_KEYWORD.search(diagnostic.message)
         close = nearest(wrong[1], function.parameters, 1) if wrong is not None else []
         guess = f" Did you mean `{close[0]}`?" if close else ""
         listed = [f"{name}*" if name in function.required else name for name in function.parameters]
@@ -271,18 +275,18 @@ class _Judge:
 
 def _findings(analysis: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
     """Yield the findings of the helper that have a place. The helper is not trusted to send any."""
-    found = analysis.get(key)
-    for one in found if isinstance(found, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("line"), int):
-            yield one
+    findings = analysis.get(key)
+    for finding in findings if isinstance(findings, list) else ():
+        if isinstance(finding, dict) and isinstance(finding.get("line"), int):
+            yield finding
 
 
 def _rows(analysis: Mapping[str, Any], key: str) -> Iterator[list[Any]]:
     """Yield the pairs of a member of the analysis."""
-    found = analysis.get(key)
-    for one in found if isinstance(found, list) else ():
-        if isinstance(one, list) and len(one) == 2 and all(isinstance(part, str | int) for part in one):
-            yield one
+    rows = analysis.get(key)
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, list) and len(row) == 2 and all(isinstance(part, str | int) for part in row):
+            yield row
 
 
 def _suggestion(name: str, names: Sequence[str], there: str) -> str:

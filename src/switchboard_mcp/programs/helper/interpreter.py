@@ -119,11 +119,13 @@ class Interpreter:
     def check(self, request: CheckRequest) -> Checked:
         """Check a program. Nothing of it runs."""
         self._drop()
-        analysis = manifest.analyse(request.code, {one.name: one.functions for one in request.modules})
-        for one in analysis["refusals"]:
-            if one["code"] == "invalid-syntax":
-                return Checked(analysis=analysis, syntax_error=_refusal(one))
-        modules = {one.name: monty.ExternalModule({}, stubs=one.stub) for one in request.modules}
+        analysis = manifest.analyse(
+            request.code, {module.name: module.functions for module in request.modules}
+        )
+        for refusal in analysis["refusals"]:
+            if refusal["code"] == "invalid-syntax":
+                return Checked(analysis=analysis, syntax_error=_refusal(refusal))
+        modules = {module.name: monty.ExternalModule({}, stubs=module.stub) for module in request.modules}
         modules[CHECKED_MODULE] = monty.ExternalModule({}, stubs="done: int\n")
         try:
             with self._pool.checkout(
@@ -138,9 +140,9 @@ class Interpreter:
                     snapshot = snapshot.resume_auto()
                 return Checked(analysis=analysis)
         except monty.MontyTypingError as problem:
-            found = _diagnostics(str(problem))
-            syntax = next((one for one in found if one.code == "invalid-syntax"), None)
-            return Checked(analysis=analysis, diagnostics=found, syntax_error=syntax)
+            diagnostics = _diagnostics(str(problem))
+            syntax = next((error for error in diagnostics if error.code == "invalid-syntax"), None)
+            return Checked(analysis=analysis, diagnostics=diagnostics, syntax_error=syntax)
         except monty.MontySyntaxError as problem:
             line, column = _position(problem)
             text = str(problem)[:MAX_MESSAGE_CHARS]
@@ -288,7 +290,7 @@ class Interpreter:
         With `early`, a call is also an end if it is awaited at once and is the only one that is open: the interpreter
         has nothing else to do then, and becomes a program that waits in `work_after_answer`.
         """
-        known = {f"{one.name}.{function}" for one in modules for function in one.functions}
+        functions = {f"{module.name}.{function}" for module in modules for function in module.functions}
         while True:
             if isinstance(snapshot, (monty.MontyComplete, monty.FutureSnapshot)):
                 return snapshot
@@ -297,7 +299,7 @@ class Interpreter:
             elif snapshot.is_os_function:
                 ours = snapshot.function_name == "import"
                 snapshot = snapshot.resume_auto() if ours else snapshot.resume_not_handled()
-            elif snapshot.function_name in known:
+            elif snapshot.function_name in functions:
                 answer = _announce(snapshot, limits, calls)
                 if early and len(calls) == 1 and "future" in answer and self._awaits_only(snapshot):
                     return snapshot
@@ -313,7 +315,7 @@ class Interpreter:
         if not isinstance(snapshot, monty.FutureSnapshot):
             raise ValueError("the snapshot does not wait for calls")
         pending = set(snapshot.pending_call_ids)
-        outcomes: dict[int, Any] = {one.id: _outcome(one) for one in settled if one.id in pending}
+        outcomes: dict[int, Any] = {call.id: _outcome(call) for call in settled if call.id in pending}
         if not outcomes:
             raise ValueError("none of the calls is pending")
         self._pending = sorted(pending.difference(outcomes))
@@ -338,7 +340,7 @@ class Interpreter:
 
 def _modules(modules: Iterable[ModuleFrame]) -> dict[str, Any]:
     """Return modules with the functions of the manifest only."""
-    return {one.name: monty.ExternalModule(dict.fromkeys(one.functions, _never)) for one in modules}
+    return {module.name: monty.ExternalModule(dict.fromkeys(module.functions, _never)) for module in modules}
 
 
 def _announce(snapshot: Any, limits: LimitsFrame, calls: list[ProgramCall]) -> dict[str, Any]:
@@ -436,18 +438,20 @@ def _position(problem: Any) -> tuple[int, int]:
     return (frames[-1].line, frames[-1].column) if frames else (0, 0)
 
 
-def _refusal(found: dict[str, Any]) -> Diagnostic:
-    return Diagnostic(found["code"], found["message"], found["line"], found["column"])
+def _refusal(refusal: dict[str, Any]) -> Diagnostic:
+    return Diagnostic(refusal["code"], refusal["message"], refusal["line"], refusal["column"])
 
 
 def _diagnostics(text: str) -> list[Diagnostic]:
     """Return the diagnostics of the checker, without the line that is in front of the program."""
-    found = []
-    for one in json.loads(text)[:MAX_DIAGNOSTICS]:
-        location = one.get("location") or {"row": 2, "column": 1}
+    diagnostics = []
+    for item in json.loads(text)[:MAX_DIAGNOSTICS]:
+        location = item.get("location") or {"row": 2, "column": 1}
         if location["row"] == 1:
             continue
-        message = str(one["message"])[:MAX_MESSAGE_CHARS]
+        message = str(item["message"])[:MAX_MESSAGE_CHARS]
         line = location["row"] - 1
-        found.append(Diagnostic(str(one["code"]), message, line, location["column"], str(one["severity"])))
-    return found
+        diagnostics.append(
+            Diagnostic(str(item["code"]), message, line, location["column"], str(item["severity"]))
+        )
+    return diagnostics

@@ -70,13 +70,13 @@ def worker_plan(binary: str, memory_mb: int, abi: int) -> dict[str, object]:
 
 
 def _loaders() -> list[str]:
-    found = []
+    loaders = []
     for folder in ("/lib64", "/lib", "/lib/ld-linux-aarch64.so.1"):
         if os.path.isfile(folder):
-            found.append(folder)
+            loaders.append(folder)
         elif os.path.isdir(folder):
-            found += [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith("ld-")]
-    return found
+            loaders += [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith("ld-")]
+    return loaders
 
 
 def landlock(abi: int, rules: list[tuple[str, int]]) -> tuple[bytes, list[tuple[bytes, int]]] | None:

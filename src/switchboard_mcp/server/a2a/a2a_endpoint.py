@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PATH = "/a2a"
 CARD = "/.well-known/agent-card.json"
-# The client of those who use the server's own token.
+# The agent of clients that use the server's own token.
 ANONYMOUS = "a2a-client"
 # A task may take days; a blocking request is answered before proxies give up on it.
 WAIT_S = 50.0
@@ -218,7 +218,7 @@ class A2aClient:
         if recipient:
             return agent_registry.resolve_recipient(await store.state(), recipient)
         leads = [
-            name for name, each in agent_registry.agents(await store.state()).items() if each.role == "lead"
+            name for name, agent in agent_registry.agents(await store.state()).items() if agent.role == "lead"
         ]
         if len(leads) != 1:
             text = 'Name the agent: message.metadata {"recipient":"NAME"}, or use its own address, /a2a/NAME.'
@@ -238,15 +238,15 @@ class A2aClient:
         """Return the newest tasks of this client."""
         await self._require(LIST, {"limit": params.page_size})
         store = await self._mail.store()
-        found = []
+        tasks = []
         for receipt in await store.receipts(self._sender, limit=params.page_size * 2):
             try:
                 task = await self.task(receipt.in_reply_to)
             except (A2aError, SwitchboardError):
                 continue  # no task, or one with a result that cannot be read any more
             if params.context_id in ("", task.context) and params.status in ("", task.state):
-                found.append(task)
-        return found[: params.page_size]
+                tasks.append(task)
+        return tasks[: params.page_size]
 
     async def cancel(self, id: str) -> A2aTask:
         """Recall the message of a task, while nobody has claimed it."""

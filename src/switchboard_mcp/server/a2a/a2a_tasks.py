@@ -47,7 +47,7 @@ class A2aTask(Struct, kw_only=True):
     recipient: str
     state: str
     at: str
-    """When it came into this state."""
+    """The time of the change to this state."""
     note: dict[str, object] | None = None
     """The message that belongs to the state."""
     artifacts: list[dict[str, object]] = []
@@ -60,7 +60,7 @@ class A2aTask(Struct, kw_only=True):
         return {**status, "message": self.note} if self.note else status
 
     def view(self, history: int | None = None) -> dict[str, object]:
-        """Return the task with at most so many messages of its history; without a number, all."""
+        """Return the task with at most this many messages of its history; without a number, all."""
         kept = self.history if history is None else self.history[len(self.history) - max(0, history) :]
         view: dict[str, object] = {"id": self.id, "contextId": self.context, "status": self.status}
         if self.artifacts:
@@ -85,13 +85,13 @@ async def read_task(store: MessageStore, client: str, id: str) -> A2aTask:
         current = await _successor(store, stored, received) or stored
     ids = {id, current.message.id}
     about = sorted(
-        (each for each in received if each.message.reply_to in ids and each.message.recipient == client),
-        key=lambda each: each.order,
+        (item for item in received if item.message.reply_to in ids and item.message.recipient == client),
+        key=lambda item: item.order,
     )
     answers = await store.search(
         current.message.recipient, thread=thread, sender=client, places=PLACES, limit=MAX_MESSAGES
     )
-    own = [each for each in answers if each.message.reply_to in {*ids, *(n.message.id for n in about)}]
+    own = [item for item in answers if item.message.reply_to in {*ids, *(n.message.id for n in about)}]
     task = A2aTask(
         id=id,
         context=thread,
@@ -99,32 +99,32 @@ async def read_task(store: MessageStore, client: str, id: str) -> A2aTask:
         state=SUBMITTED,
         at=stored.message.created_at,
         history=[
-            message_view(each.message, id, client)
-            for each in sorted([stored, *about, *own], key=lambda each: each.order)
+            message_view(item.message, id, client)
+            for item in sorted([stored, *about, *own], key=lambda item: item.order)
         ],
     )
     await _set_state(store, task, client, current, about, own)
-    for each in about:
-        if each.place == "inbox":
+    for item in about:
+        if item.place == "inbox":
             try:
-                await store.ack(client, each.message.id, summary="Shown to the client.")
+                await store.ack(client, item.message.id, summary="Shown to the client.")
             except SwitchboardError:
-                pass  # It was settled in this moment.
+                pass  # It was settled at the same time.
     return task
 
 
 async def _successor(
     store: MessageStore, stored: StoredMessage, received: list[StoredMessage]
 ) -> StoredMessage | None:
-    """Return the message that took the place of a reassigned one."""
+    """Return the message that replaced a reassigned one."""
     for name in await store.agents():
-        found = await store.search(
+        messages = await store.search(
             name, thread=stored.message.thread, sender=stored.message.sender, places=PLACES, limit=10
         )
-        for each in found:
-            key = each.message.metadata.get("idempotencyKey")
+        for item in messages:
+            key = item.message.metadata.get("idempotencyKey")
             if key in (f"reassigned {stored.message.id}", f"renamed {stored.message.id}"):
-                return each
+                return item
     return None
 
 
@@ -136,15 +136,15 @@ async def _set_state(
     about: list[StoredMessage],
     own: list[StoredMessage],
 ) -> None:
-    notes = [each for each in about if each.message.metadata.get("state") in ("working", "input-required")]
-    results = [each for each in about if each.message.action == "submit_result"]
+    notes = [item for item in about if item.message.metadata.get("state") in ("working", "input-required")]
+    results = [item for item in about if item.message.action == "submit_result"]
     if current.place == "claimed":
         task.state = WORKING
         if notes:
             last = notes[-1]
             task.at, task.note = last.message.created_at, message_view(last.message, task.id, client)
             is_question = last.message.metadata.get("state") == "input-required"
-            if is_question and not any(each.order > last.order for each in own):
+            if is_question and not any(item.order > last.order for item in own):
                 task.state = INPUT_REQUIRED
     elif current.outcome in OUTCOMES or current.place == "deadletter":
         task.state = OUTCOMES.get(current.outcome or "", OUTCOMES["failed"])

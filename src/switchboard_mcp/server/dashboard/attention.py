@@ -40,44 +40,44 @@ class ServerFacts(Struct, kw_only=True):
 
 def attention(rows: Iterable[Mapping[str, Any]], facts: ServerFacts) -> list[AttentionItem]:
     """Return what needs attention, the most urgent first."""
-    found: list[AttentionItem] = []
+    items: list[AttentionItem] = []
     if facts.disabled is not None:
-        found.append(_failure("server", facts.disabled))
+        items.append(_failure("server", facts.disabled))
     if facts.audit is not None:
-        found.append(_failure("audit", facts.audit, "audit"))
+        items.append(_failure("audit", facts.audit, "audit"))
     if facts.approvals:
         calls = "1 call waits" if facts.approvals == 1 else f"{facts.approvals} calls wait"
-        found.append(AttentionItem("warning", "approval", f"{calls} for a decision.", "", "approvals"))
+        items.append(AttentionItem("warning", "approval", f"{calls} for a decision.", "", "approvals"))
     if facts.bus:
-        found.append(AttentionItem("error", "bus", facts.bus, facts.bus_hint))
+        items.append(AttentionItem("error", "bus", facts.bus, facts.bus_hint))
     if facts.replicas_away:
         text = "Other replicas cannot be reached, so limits are counted here alone."
-        found.append(AttentionItem("warning", "replicas", text, "Check the Redis server of `bus`."))
+        items.append(AttentionItem("warning", "replicas", text, "Check the Redis server of `bus`."))
     for row in rows:
-        found += _of_child(row)
-    found += [AttentionItem("warning", "config", text) for text in facts.warnings]
-    found.sort(key=lambda item: LEVELS.index(item.level))
-    return found[:MAX_ITEMS]
+        items += _of_child(row)
+    items += [AttentionItem("warning", "config", text) for text in facts.warnings]
+    items.sort(key=lambda item: LEVELS.index(item.level))
+    return items[:MAX_ITEMS]
 
 
 def _of_child(row: Mapping[str, Any]) -> list[AttentionItem]:
-    id, found = str(row["id"]), []
+    id, items = str(row["id"]), []
     problem = row.get("trouble")
     if isinstance(problem, Failure) and (row.get("health") in BROKEN or row.get("lockTrouble") is not None):
-        found.append(_failure("child", problem, "suites", id))
+        items.append(_failure("child", problem, "suites", id))
     elif row.get("health") in BROKEN:
-        found.append(AttentionItem("error", "child", f"'{id}' is {row['health']}.", "", "suites", id))
+        items.append(AttentionItem("error", "child", f"'{id}' is {row['health']}.", "", "suites", id))
     if row.get("drift"):
         changes = f"{row['drift']} change{'' if row['drift'] == 1 else 's'}"
         text = f"'{id}' offers other tools than its lock: {changes}."
-        found.append(AttentionItem("warning", "drift", text, "Look at them, then accept them.", "suites", id))
+        items.append(AttentionItem("warning", "drift", text, "Look at them, then accept them.", "suites", id))
     if row.get("sandboxBroken"):
         promises = ", ".join(row["sandboxBroken"])
         text = f"The sandbox of '{id}' does not keep all promises here: {promises}."
-        found.append(
+        items.append(
             AttentionItem("warning", "sandbox", text, "Run `switchboard sandbox show`.", "suites", id)
         )
-    return found
+    return items
 
 
 def _failure(kind: str, problem: Failure, view: str = "overview", id: str = "") -> AttentionItem:

@@ -113,24 +113,24 @@ def overlapping(calls: Iterable[Numbered], begin_s: float, end_s: float) -> list
 
 def latencies(calls: Iterable[Numbered], conditions: CallFilter) -> list[SubtoolLatency]:
     """Return the latencies of each subtool, those with the most calls first."""
-    found: dict[tuple[str, str], SubtoolLatency] = {}
+    by_subtool: dict[tuple[str, str], SubtoolLatency] = {}
     for _, record in calls:
         if record.duration_s < 0 or record.kind != "call" or not conditions.matches(record):
             continue
         key = (record.child, record.subtool)
-        entry = found.get(key)
+        entry = by_subtool.get(key)
         if entry is None:
-            if len(found) >= MAX_SUBTOOLS:
+            if len(by_subtool) >= MAX_SUBTOOLS:
                 continue
-            entry = found[key] = SubtoolLatency(*key, bins=[0] * (len(BOUNDS) + 1))
+            entry = by_subtool[key] = SubtoolLatency(*key, bins=[0] * (len(BOUNDS) + 1))
         ms = record.duration_s * 1000
         entry.calls += 1
         entry.errors += record.outcome not in NON_ERRORS
         entry.max = max(entry.max, round(ms, 2))
         entry.bins[bisect_left(BOUNDS, ms)] += 1
-    for entry in found.values():
+    for entry in by_subtool.values():
         entry.p50, entry.p95, entry.p99 = (percentile(entry.bins, part) for part in (0.5, 0.95, 0.99))
-    return sorted(found.values(), key=lambda entry: -entry.calls)
+    return sorted(by_subtool.values(), key=lambda entry: -entry.calls)
 
 
 def error_groups(calls: Iterable[Numbered], conditions: CallFilter) -> list[ErrorGroup]:

@@ -131,7 +131,7 @@ class DashboardAccess:
             return None
         key, page_key = secrets.token_urlsafe(TOKEN_BYTES), secrets.token_urlsafe(TOKEN_BYTES)
         while len(self._logins) >= MAX_COOKIES:
-            del self._logins[min(self._logins, key=lambda known: self._logins[known].last_used)]
+            del self._logins[min(self._logins, key=lambda digest: self._logins[digest].last_used)]
         self._logins[_digest(key.encode())] = _Login(
             Viewer(viewer.principal, viewer.right, True), _digest(page_key.encode()), self._now()
         )

@@ -126,12 +126,12 @@ class HistoryFile:
             return []
         connection = open_database(self._path, SCHEMA, durable=True)
         try:
-            found = connection.execute(
+            rows = connection.execute(
                 "SELECT at, width, child, calls, errors, saved, bins FROM spans WHERE at >= ? AND child = ?",
                 (since - width, child),
             )
             merged: dict[int, HistoryRow] = {}
-            for values in found:
+            for values in rows:
                 row = _row(values)
                 wide = max(width, row.width)
                 begin = row.at // wide * wide
@@ -275,9 +275,9 @@ class HistoryRecorder:
         self._rows[span.at, ""] = _of_span(span, self._rows.get((span.at, "")))
 
 
-def _of_span(span: Span, known: HistoryRow | None) -> HistoryRow:
+def _of_span(span: Span, row: HistoryRow | None) -> HistoryRow:
     bins = {index: count for index, count in enumerate(span.bins) if count}
-    saved = known.saved if known is not None else 0
+    saved = row.saved if row is not None else 0
     return HistoryRow(span.at, MINUTE_S, "", span.calls, span.errors, saved, bins)
 
 

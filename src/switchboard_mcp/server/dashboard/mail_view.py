@@ -89,10 +89,10 @@ class MailView:
         """Return the number of messages in each place by agent."""
 
         def count_folders(transaction: Transaction) -> dict[str, dict[str, int]]:
-            found: dict[str, dict[str, int]] = {}
+            counts: dict[str, dict[str, int]] = {}
             for (place, agent), entries in self._folders(transaction, "", ""):
-                found.setdefault(agent, {})[place] = len(entries)
-            return found
+                counts.setdefault(agent, {})[place] = len(entries)
+            return counts
 
         return await self._thread.run(count_folders)
 
@@ -133,10 +133,10 @@ class MailView:
     def _entries(self, transaction: Transaction, place: Place, agent: str) -> list[MessageFile]:
         """Return the entries of a folder, oldest first, listed again only if it has changed."""
         changed = os.fstat(transaction.folder(place, agent)).st_mtime_ns
-        known = self._known.get((place, agent))
-        if known is None or known[0] != changed:
-            known = self._known[place, agent] = (changed, message_lookup.entries(transaction, place, agent))
-        return known[1]
+        cached = self._known.get((place, agent))
+        if cached is None or cached[0] != changed:
+            cached = self._known[place, agent] = (changed, message_lookup.entries(transaction, place, agent))
+        return cached[1]
 
     def _find(self, transaction: Transaction, agent: str, id: str) -> StoredMessage | None:
         for _, entries in self._folders(transaction, agent, ""):
@@ -171,7 +171,9 @@ class MailView:
     ) -> None:
         """Add later messages between the participants that reply to something in the thread."""
         participants = {
-            name for _, each in thread.values() for name in (each.message.sender, each.message.recipient)
+            name
+            for _, member in thread.values()
+            for name in (member.message.sender, member.message.recipient)
         }
         later = sorted(
             (entry.stem.order, name, entry)

@@ -75,8 +75,8 @@ class ResourceHistory:
         """Add a sample of all processes, and forget those that are gone. Return the new points."""
         at = time.time()
         self.series = {
-            id: known
-            if (known := self.series.get(id)) is not None and known.pid == pid
+            id: series
+            if (series := self.series.get(id)) is not None and series.pid == pid
             else ResourceSeries(pid)
             for id, pid in pids.items()
         }

@@ -42,8 +42,8 @@ class TokenTable:
         """Return the principal of a token, or None if the token is unknown."""
         digest = _digest(token)
         principal = None
-        for known, name in self._digests:
-            if compare_digest(known, digest):
+        for stored, name in self._digests:
+            if compare_digest(stored, digest):
                 principal = name
         return principal
 

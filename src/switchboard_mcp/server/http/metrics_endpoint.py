@@ -60,22 +60,24 @@ def _child_values(statuses: list[ChildStatus]) -> list[Value]:
     values = []
     for name, same in by_name.items():
         figures: dict[str, float] = {
-            "up": sum(each.started for each in same),
-            "healthy": int(not any(each.is_unavailable for each in same)),
-            "calls_total": sum(each.calls for each in same),
-            "under_way": sum(each.in_flight for each in same),
-            "failures": sum(each.failures for each in same),
-            "tokens_saved": max(each.tokens_saved for each in same),
+            "up": sum(status.started for status in same),
+            "healthy": int(not any(status.is_unavailable for status in same)),
+            "calls_total": sum(status.calls for status in same),
+            "under_way": sum(status.in_flight for status in same),
+            "failures": sum(status.failures for status in same),
+            "tokens_saved": max(status.tokens_saved for status in same),
         }
-        if any(each.sandbox for each in same):
-            figures["sandbox_refusals_total"] = sum(each.sandbox_denied for each in same)
-        counted = {id(each.results): each.results for each in same if each.results is not UNSET}.values()
+        if any(status.sandbox for status in same):
+            figures["sandbox_refusals_total"] = sum(status.sandbox_denied for status in same)
+        counted = {
+            id(status.results): status.results for status in same if status.results is not UNSET
+        }.values()
         if counted:
             figures["result_tokens_saved_total"] = sum(counts.saved for counts in counted)
             figures["result_tokens_read_total"] = sum(counts.read_tokens for counts in counted)
-        known = [each.subtools for each in same if each.subtools is not UNSET]
-        if known:
-            figures["subtools"] = max(known)
+        subtools = [status.subtools for status in same if status.subtools is not UNSET]
+        if subtools:
+            figures["subtools"] = max(subtools)
         values += [
             Value(f"switchboard_child_{key}", figure, {"child": name}) for key, figure in figures.items()
         ]

@@ -70,10 +70,10 @@ def set_object(text: str, form: Format, key: tuple[str, ...], name: str, value: 
     """Set members of an object, which is created if needed. Its other members stay."""
     present = read_servers(text, form, (*key, name))
     exists = name in read_servers(text, form, key)
-    if exists and all(present.get(each) == item for each, item in value.items()):
+    if exists and all(present.get(key_name) == item for key_name, item in value.items()):
         return text
     if form == "json" and value:
-        rest = [each for each in value if each in present]
+        rest = [key_name for key_name in value if key_name in present]
         return jsonc_edit.replace_members(text, (*key, name), rest, value)
     if present:
         raise UnsafeEditError(f"already has `{'.'.join((*key, name))}`.")

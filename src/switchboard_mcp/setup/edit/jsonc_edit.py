@@ -108,7 +108,9 @@ def remove_item(text: str, path: Path, value: str) -> str:
     node = find_node(text, parse(text), path)
     if node is None or node.kind != "array":
         return text
-    leaving = [item for item, found in zip(node.items, _texts(text, node), strict=True) if found == value]
+    leaving = [
+        item for item, item_text in zip(node.items, _texts(text, node), strict=True) if item_text == value
+    ]
     return apply_edits(text, _removals(text, leaving, node.items, sure=True))
 
 
@@ -191,13 +193,13 @@ def _removals(
 ) -> list[TextEdit]:
     """Remove each with the white space before and the comma after it; for the last one, the comma before it."""
     splices: list[TextEdit] = []
-    places = [index for index, each in enumerate(all_of_them) if any(each is gone for gone in leaving)]
+    places = [index for index, entry in enumerate(all_of_them) if any(entry is gone for gone in leaving)]
     for index in places:
-        each = all_of_them[index]
-        start, end = _blank_before(text, each.start), each.end
-        splices.append(TextEdit(start, end, _kept_line(text, start, end, each.comma, sure)))
-        if each.comma >= 0:
-            splices.append(TextEdit(each.comma, each.comma + 1))
+        entry = all_of_them[index]
+        start, end = _blank_before(text, entry.start), entry.end
+        splices.append(TextEdit(start, end, _kept_line(text, start, end, entry.comma, sure)))
+        if entry.comma >= 0:
+            splices.append(TextEdit(entry.comma, entry.comma + 1))
     stays = [index for index in range(len(all_of_them)) if index not in places]
     if places and stays and all_of_them[-1].comma < 0 and stays[-1] < len(all_of_them) - 1:
         # The last members are removed from a document without trailing commas; it must not get one.
@@ -223,7 +225,7 @@ def _kept_line(text: str, start: int, end: int, comma: int, sure: bool) -> str:
 
 def _end_of_previous(node: JsonNode, member: Member) -> int:
     """Return the end of the text before a member, including its comma."""
-    index = next(place for place, each in enumerate(node.members) if each is member)
+    index = next(place for place, other in enumerate(node.members) if other is member)
     if index == 0:
         return node.start + 1
     before = node.members[index - 1]

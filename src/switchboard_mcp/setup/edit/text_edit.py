@@ -29,7 +29,7 @@ def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
     """Return the text with all edits applied. They must not overlap."""
     parts: list[str] = []
     at = 0
-    for edit in sorted(edits, key=lambda each: (each.start, each.end)):
+    for edit in sorted(edits, key=lambda change: (change.start, change.end)):
         if edit.start < at:
             raise AssertionError("edits overlap")
         parts += (text[at : edit.start], edit.replacement)
@@ -59,15 +59,15 @@ def newline_of(text: str) -> str:
 
 def indent_unit(text: str) -> str:
     """Return one level of indentation: that of the first indented line."""
-    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
-    return found[1] if found else DEFAULT_INDENT
+    match = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+    return match[1] if match else DEFAULT_INDENT
 
 
 def line_indent(text: str, at: int) -> str:
     """Return the white space at the beginning of the line that contains a position."""
     start = text.rfind("\n", 0, at) + 1
-    found = re.match(r"[ \t]*", text[start:at])
-    return found[0] if found else ""
+    match = re.match(r"[ \t]*", text[start:at])
+    return match[0] if match else ""
 
 
 def position(text: str, at: int) -> str:

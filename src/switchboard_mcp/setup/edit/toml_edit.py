@@ -307,7 +307,7 @@ def _verified(
     put: Mapping[str, Mapping[str, object]],
 ) -> str:
     expected = _parse(before)
-    added = {name: {k: v for k, v in each.items() if v is not None} for name, each in put.items()}
+    added = {name: {k: v for k, v in members.items() if v is not None} for name, members in put.items()}
     amend_value(expected, key, remove, added)
     try:
         actual = _parse(after)

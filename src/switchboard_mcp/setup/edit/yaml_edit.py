@@ -380,7 +380,7 @@ def _members(value: Mapping[str, object], indent: str) -> list[str]:
         if isinstance(item, dict) and item:
             lines += [f"{indent}{_scalar(name)}:", *_members(item, indent + "  ")]
         elif isinstance(item, list) and item:
-            lines += [f"{indent}{_scalar(name)}:", *(f"{indent}  - {_scalar(each)}" for each in item)]
+            lines += [f"{indent}{_scalar(name)}:", *(f"{indent}  - {_scalar(element)}" for element in item)]
         else:
             lines.append(f"{indent}{_scalar(name)}: {_scalar(item)}")
     return lines

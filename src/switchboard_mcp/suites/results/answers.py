@@ -39,7 +39,7 @@ class TextBlock(Struct):
 
 
 class KeptResult(Struct):
-    """A result in parts. `text` is all of its text; `others` are blocks that are no text."""
+    """A result in parts. `text` is all of its text; `others` are blocks other than text."""
 
     text: str
     others: list[Raw]
@@ -185,11 +185,11 @@ def lines_with(text: str, words: str, tokens: int) -> str:
         for number, line in enumerate(text.split("\n"), 1)
         for start in range(0, max(len(line), 1), PIECE_CHARS)
     ]
-    found = [{word for word in wanted if word in piece.casefold()} for _, piece in pieces]
-    frequency = Counter(word for some in found for word in some)
+    matches = [{word for word in wanted if word in piece.casefold()} for _, piece in pieces]
+    frequency = Counter(word for some in matches for word in some)
     ranked = sorted(
-        (index for index, some in enumerate(found) if some),
-        key=lambda index: (-sum(1 / frequency[word] for word in found[index]), index),
+        (index for index, some in enumerate(matches) if some),
+        key=lambda index: (-sum(1 / frequency[word] for word in matches[index]), index),
     )
     shown: set[int] = set()
     room = tokens

@@ -73,10 +73,10 @@ class Selector(Struct, frozen=True):
 
     def _explain(self, value: object, interpreter: _Interpreter) -> None:
         """Raise if nothing was selected because a name is wrong. A filter that matches nothing is a true answer."""
-        known = names(value)
+        members = names(value)
         for field in self.fields:
-            if field not in known:
-                near = nearest(field, sorted(known))
+            if field not in members:
+                near = nearest(field, sorted(members))
                 suggestion = f' Nearest: "{near[0]}".' if near else ""
                 raise SelectError(f'select: no field "{field}" here.{suggestion} Shape: {shape(value)}.')
         if interpreter.field_of_list:

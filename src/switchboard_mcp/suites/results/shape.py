@@ -20,17 +20,17 @@ def shape(value: object) -> str:
 
 def names(value: object, limit: int = 10_000) -> set[str]:
     """Return the names that occur anywhere in a value, looking at `limit` values at most."""
-    found: set[str] = set()
+    members: set[str] = set()
     waiting = [value]
     while waiting and limit:
         limit -= 1
         value = waiting.pop()
         if isinstance(value, dict):
-            found.update(value)
+            members.update(value)
             waiting.extend(value.values())
         elif isinstance(value, list):
             waiting.extend(value)
-    return found
+    return members
 
 
 def _shape(value: object, depth: int) -> str:

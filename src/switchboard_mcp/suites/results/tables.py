@@ -62,16 +62,16 @@ def from_tables(written: str) -> str:
     lines = iter(rest.split("\n"))
     lists: dict[str, str] = {}
     for title in lines:
-        found = _TITLE.fullmatch(title)
-        if found is None:
+        match = _TITLE.fullmatch(title)
+        if match is None:
             raise ValueError(f"not the title of a table: {title[:40]}")
         try:
             columns = [_string_of(cell) for cell in _cells(next(lines))]
-            rows = [_object(columns, _cells(next(lines))) for _ in range(int(found[2]))]
+            rows = [_object(columns, _cells(next(lines))) for _ in range(int(match[2]))]
         except StopIteration:
-            raise ValueError(f"table {found[1]} has too few rows") from None
-        lists[found[1]] = f"[{','.join(rows)}]"
-    return _PLACE.sub(lambda found: lists[found[1]] if found[1] else found[0], frame)
+            raise ValueError(f"table {match[1]} has too few rows") from None
+        lists[match[1]] = f"[{','.join(rows)}]"
+    return _PLACE.sub(lambda match: lists[match[1]] if match[1] else match[0], frame)
 
 
 def _frame(raw: bytes, tables: list[str]) -> Iterator[str]:
@@ -135,10 +135,10 @@ def _cells(line: str) -> list[str]:
 def _json_end(line: str, start: int) -> int:
     """Return the end of the string, object or list that begins at `start`."""
     depth = 0
-    for found in _STRUCTURE.finditer(line, start):
-        depth += (found[0] in ("{", "[")) - (found[0] in ("}", "]"))
+    for match in _STRUCTURE.finditer(line, start):
+        depth += (match[0] in ("{", "[")) - (match[0] in ("}", "]"))
         if depth == 0:
-            return found.end()
+            return match.end()
     return len(line)
 
 

@@ -40,11 +40,11 @@ def tls() -> ssl.SSLContext:
 def socket_options() -> list[tuple[int, int, int]]:
     """Return options for sending small messages at once and for TCP keep-alive, as far as the system has them."""
     keepalive = {"TCP_KEEPIDLE": PROBE_AFTER_S, "TCP_KEEPINTVL": PROBE_EVERY_S, "TCP_KEEPCNT": PROBES}
-    known = [(getattr(socket, name), value) for name, value in keepalive.items() if hasattr(socket, name)]
+    options = [(getattr(socket, name), value) for name, value in keepalive.items() if hasattr(socket, name)]
     return [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        *((socket.IPPROTO_TCP, option, value) for option, value in known),
+        *((socket.IPPROTO_TCP, option, value) for option, value in options),
     ]
 
 
@@ -98,8 +98,8 @@ def proxy_for(scheme: str, host: str) -> str:
     """Return the proxy URL for a host, or an empty string. Loopback addresses are never proxied."""
     if host in LOOPBACK or proxy_bypass(host):
         return ""
-    known = getproxies()
-    proxy = known.get(scheme) or known.get("all", "")
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all", "")
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 

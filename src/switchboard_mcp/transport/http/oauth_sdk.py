@@ -219,7 +219,7 @@ class TokenClient:
             return key, self._client.signing_algorithm or _algorithm(key)
         except (OSError, ValueError, TypeError) as problem:
             reason = (
-                problem.strerror if isinstance(problem, OSError) else "it is no private key in PEM format"
+                problem.strerror if isinstance(problem, OSError) else "it is not a private key in PEM format"
             )
             raise SwitchboardError(
                 self._server.failure(

@@ -290,7 +290,7 @@ class StreamableHttpTransport(HttpTransport):
             position = events.last_id
             try:
                 await self._get(events, exchange)
-                # A server that sends a retry time is still working on it: that is no failed attempt.
+                # A server that sends a retry time is still working on it: that is not a failed attempt.
                 attempts = 0 if events.last_id != position or events.retry_ms is not None else attempts + 1
             except SwitchboardError as problem:
                 if problem.failure.code not in TRANSIENT:

@@ -54,12 +54,12 @@ async def _speaks_streamable_http(client: HttpClient, url: str, hello: bytes) ->
     """Return True if `initialize` is answered. The session is ended again."""
     headers = {"content-type": JSON, "accept": f"{JSON}, {EVENTS}"}
     async with client.stream("POST", url, headers, hello) as response:
-        found = response.is_success and content_type(response) == EVENTS
+        is_supported = response.is_success and content_type(response) == EVENTS
         if response.is_success and content_type(response) == JSON:
             body = await read_body(response, MAX_ERROR_BYTES)
-            found = isinstance(body, Oversized) or not isinstance(jsonrpc.parse(body), Malformed)
+            is_supported = isinstance(body, Oversized) or not isinstance(jsonrpc.parse(body), Malformed)
         session = str(response.headers.get(SESSION, ""))
-    if found and session:
+    if is_supported and session:
         async with client.stream("DELETE", url, {SESSION: session}):
             pass
-    return found
+    return is_supported

@@ -334,7 +334,7 @@ def test_a_command_without_a_terminal_is_refused_at_once(board: Board) -> None:
     host.session.approver = Person(is_available=False)
     refused = error(host, host.call("write"))
     assert refused["code"] == "gate_unanswered"
-    assert "terminal of your own" in refused["hint"]
+    assert "your own terminal" in refused["hint"]
     assert scene.reached() == 0
 
 

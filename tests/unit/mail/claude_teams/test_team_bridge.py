@@ -236,7 +236,7 @@ async def test_a_name_that_an_agent_has_stays_its_own(claude: Claude, workspace:
         await opened.agent("researcher-2baafe98")
         store = await bridged(opened, claude, "coder")
         await opened.agent("researcher")  # a member has this inbox
-        await opened.log.until(b"is another one")
+        await opened.log.until(b"is another agent")
         draft = Draft(action="status_update", payload="For the agent")
         await store.send(draft, sender="coder", recipient="researcher-2baafe98")
         await opened.agent("tester")

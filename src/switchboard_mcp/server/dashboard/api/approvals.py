@@ -46,7 +46,7 @@ async def deny(state: DashboardState, request: ApiRequest) -> object:
 
 async def _answer(state: DashboardState, request: ApiRequest, *, allow: bool) -> object:
     id = request.names[0]
-    question = next((each for each in await open_questions(state) if each.id == id), None)
+    question = next((candidate for candidate in await open_questions(state) if candidate.id == id), None)
     if question is None:
         raise HTTPException(404, "This call no longer waits: it was answered, or its time is over.")
     principal = request.viewer.principal

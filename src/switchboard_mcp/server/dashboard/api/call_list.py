@@ -127,9 +127,9 @@ async def calls(state: DashboardState, request: ApiRequest) -> CallPage:
         return CallPage(shown, 0, log.seq, log.kept)
     before = request.number("before", 0, 1 << 53)
     limit = max(1, request.number("limit", 100, MOST_ON_PAGE))
-    found, following = call_query.select(log.newest_first(), _filter(request), before, limit)
+    matches, following = call_query.select(log.newest_first(), _filter(request), before, limit)
     after = request.number("after", 0, 1 << 53)
-    return CallPage([log.show(*each) for each in found if each[0] > after], following, log.seq, log.kept)
+    return CallPage([log.show(*match) for match in matches if match[0] > after], following, log.seq, log.kept)
 
 
 async def call(state: DashboardState, request: ApiRequest) -> CallDetail:
@@ -163,9 +163,9 @@ async def waterfall(state: DashboardState, request: ApiRequest) -> Waterfall:
     end = request.number("to", now, 1 << 50)
     begin = max(request.number("from", end - MINUTE_MS, 1 << 50), end - MOST_SPAN_MS)
     log, details = state.call_log, state.details
-    found = call_query.overlapping(log.newest_first(), begin / 1000, end / 1000)
+    overlapping = call_query.overlapping(log.newest_first(), begin / 1000, end / 1000)
     rows = []
-    for seq, record in found[:MOST_IN_WATERFALL]:
+    for seq, record in overlapping[:MOST_IN_WATERFALL]:
         shown = log.show(seq, record)
         watched = details.get(seq) if details is not None else None
         rows.append(
@@ -181,16 +181,16 @@ async def waterfall(state: DashboardState, request: ApiRequest) -> Waterfall:
             )
         )
     rows.sort(key=lambda row: row.started_at)
-    return Waterfall(begin, end, rows, max(0, len(found) - MOST_IN_WATERFALL))
+    return Waterfall(begin, end, rows, max(0, len(overlapping) - MOST_IN_WATERFALL))
 
 
 async def latency(state: DashboardState, request: ApiRequest) -> LatencyReport:
     """Return the distribution of durations per subtool."""
-    found = call_query.latencies(state.call_log.newest_first(), _filter(request))
+    latencies = call_query.latencies(state.call_log.newest_first(), _filter(request))
     text = state.services.redactor.redact_text
-    for entry in found:
+    for entry in latencies:
         entry.subtool = text(entry.subtool)
-    return LatencyReport([round(bound, 3) for bound in BOUNDS], found)
+    return LatencyReport([round(bound, 3) for bound in BOUNDS], latencies)
 
 
 async def errors(state: DashboardState, request: ApiRequest) -> ErrorReport:
@@ -237,12 +237,12 @@ def _session_number(id: str) -> int:
 
 
 def _find(state: DashboardState, text: str) -> tuple[int, CallRecord]:
-    found = state.call_log.get(int(text)) if text.isascii() and text.isdecimal() and len(text) < 17 else None
-    if found is None:
+    call = state.call_log.get(int(text)) if text.isascii() and text.isdecimal() and len(text) < 17 else None
+    if call is None:
         raise HTTPException(
             404, f"There is no call '{text[:20]}' any more. The last {state.call_log.kept:,} are kept."
         )
-    return int(text), found
+    return int(text), call
 
 
 def _describe(state: DashboardState, detail: CallDetail, call: WatchedCall) -> None:

@@ -137,8 +137,8 @@ async def subtool(state: DashboardState, request: ApiRequest) -> SubtoolDetail:
 
 def find_tool(suite: ChildSuite, child: Child, name: str) -> Tool:
     """Return a subtool that hosts may call. Raise 404 if there is none."""
-    known = suite.permitted(child.inventory.known_tools()) if child.snapshot is not None else []
-    tool = next((tool for tool in known if tool.name == name), None)
+    tools = suite.permitted(child.inventory.known_tools()) if child.snapshot is not None else []
+    tool = next((tool for tool in tools if tool.name == name), None)
     if tool is None:
         raise HTTPException(
             404, f"'{child.name}' has no subtool '{clean(name)[:100]}', or it is not allowed."
@@ -202,8 +202,14 @@ def _sandbox(state: DashboardState, child: Child) -> dict[str, object] | None:
             "write": [text(path) for path in plan.write],
             "protect": [text(path) for path in plan.protect],
             "promises": [
-                {"name": each.name, "text": each.text, "holds": each.holds, "by": each.by, "why": each.why}
-                for each in plan.promises
+                {
+                    "name": promise.name,
+                    "text": promise.text,
+                    "holds": promise.holds,
+                    "by": promise.by,
+                    "why": promise.why,
+                }
+                for promise in plan.promises
             ],
         }
     return policy

@@ -106,7 +106,9 @@ async def try_subtool(state: DashboardState, request: ApiRequest) -> TriedCall:
     wanted = request.decode(TryRequest)
     find_tool(suite, child, wanted.subtool)
     view = state.gateway.view_of(request.viewer.principal)
-    visible = next((each for each in view.suites.values() if each.source == suite.source), None)
+    visible = next(
+        (candidate for candidate in view.suites.values() if candidate.source == suite.source), None
+    )
     if visible is None:
         raise HTTPException(403, f"The profile of your token does not show '{child.name}'.")
     args = msgspec.json.encode(wanted.args)

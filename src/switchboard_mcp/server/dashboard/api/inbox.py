@@ -106,9 +106,9 @@ async def _executes(state: DashboardState, request: ApiRequest) -> list[InboxIte
     """Return the commands that wait to be typed into a terminal."""
     if state.mail_server is None:
         return []
-    found = await state.mail.page(MessageFilter(action="execute", place="inbox", limit=MOST_EXECUTES))
+    page = await state.mail.page(MessageFilter(action="execute", place="inbox", limit=MOST_EXECUTES))
     items, redactor = [], state.services.redactor
-    for agent, stored in found.messages:
+    for agent, stored in page.messages:
         path = f"/api/mail/messages/{agent}/{stored.message.id}"
         items.append(
             InboxItem(

@@ -54,7 +54,7 @@ class AttachmentRow(Struct, frozen=True, rename="camel"):
 
 
 class AttachmentContent(Struct, frozen=True, rename="camel"):
-    """An attachment: its `text`, or `base64` of the beginning if it is no text. `cut` if it is longer."""
+    """An attachment: its `text`, or `base64` of the beginning if it is not text. `cut` if it is longer."""
 
     name: str
     media_type: str
@@ -164,7 +164,7 @@ async def message(state: DashboardState, request: ApiRequest) -> object:
     return await work_thread.run(
         lambda: {
             **_full(redactor, agent, stored),
-            "thread": [_full(redactor, to, each) for to, each in thread],
+            "thread": [_full(redactor, to, reply) for to, reply in thread],
         }
     )
 
@@ -184,12 +184,12 @@ async def threads(state: DashboardState, request: ApiRequest) -> ThreadPage:
 
 
 def _thread_rows(redactor: Redactor, messages: list[tuple[str, StoredMessage]]) -> list[ThreadRow]:
-    found: dict[str, ThreadRow] = {}
+    rows: dict[str, ThreadRow] = {}
     for agent, stored in messages:
         message = stored.message
-        row = found.get(message.thread)
+        row = rows.get(message.thread)
         if row is None:
-            row = found[message.thread] = ThreadRow(
+            row = rows[message.thread] = ThreadRow(
                 message.thread,
                 "",
                 [],
@@ -205,17 +205,17 @@ def _thread_rows(redactor: Redactor, messages: list[tuple[str, StoredMessage]]) 
             row.priority = max(row.priority, message.priority, key=PRIORITIES.index)
             row.deadline = min(filter(None, (row.deadline, message.ack_by)), default="")
         row.first = _brief(redactor, agent, stored)
-    for row in found.values():
+    for row in rows.values():
         row.subject = row.subject or str(row.first["excerpt"])
-    return list(found.values())
+    return list(rows.values())
 
 
 async def thread(state: DashboardState, request: ApiRequest) -> object:
     """Return one thread, or the messages of a workflow, with receipts."""
     store = await require_mail(state).store()
-    found = await whole_thread(store, request.names[0])
+    conversation = await whole_thread(store, request.names[0])
     ids: dict[str, list[str]] = {}
-    for stored in found.messages:
+    for stored in conversation.messages:
         ids.setdefault(stored.message.sender, []).append(stored.message.id)
     receipts: dict[str, list[Receipt]] = {}
     for sender, sent in ids.items():
@@ -228,17 +228,17 @@ async def thread(state: DashboardState, request: ApiRequest) -> object:
     redactor = state.services.redactor
     return await work_thread.run(
         lambda: {
-            "id": found.id,
-            "subject": redactor.redact_text(found.subject),
-            "people": found.members,
+            "id": conversation.id,
+            "subject": redactor.redact_text(conversation.subject),
+            "people": conversation.members,
             "messages": [
                 {
-                    **_full(redactor, each.message.recipient, each),
-                    "receipts": _masked(redactor, receipts.get(each.message.id, [])),
+                    **_full(redactor, entry.message.recipient, entry),
+                    "receipts": _masked(redactor, receipts.get(entry.message.id, [])),
                 }
-                for each in found.messages
+                for entry in conversation.messages
             ],
-            "workflow": _masked(redactor, _run(found.run)) if found.run is not None else None,
+            "workflow": _masked(redactor, _run(conversation.run)) if conversation.run is not None else None,
         }
     )
 
@@ -270,8 +270,10 @@ async def dead(state: DashboardState, request: ApiRequest) -> DeadLetters:
     """Return the dead letters of all agents, newest first, each with its reason."""
     store = await require_mail(state).store()
     agents = await store.agents()
-    found = await store.run(lambda tx: [each for name in agents for each in list_dead_letters(tx, name)])
-    found.sort(key=lambda letter: letter.at, reverse=True)
+    letters = await store.run(
+        lambda tx: [dead_letter for name in agents for dead_letter in list_dead_letters(tx, name)]
+    )
+    letters.sort(key=lambda letter: letter.at, reverse=True)
     text = state.services.redactor.redact_text
     rows = [
         DeadRow(
@@ -283,9 +285,9 @@ async def dead(state: DashboardState, request: ApiRequest) -> DeadLetters:
             letter.message.action if letter.message is not None else "",
             text(subject_of(letter.message)) if letter.message is not None else "",
         )
-        for letter in found[:MOST_DEAD]
+        for letter in letters[:MOST_DEAD]
     ]
-    return DeadLetters(rows, len(found))
+    return DeadLetters(rows, len(letters))
 
 
 async def workflow(state: DashboardState, request: ApiRequest) -> object:
@@ -296,7 +298,7 @@ async def workflow(state: DashboardState, request: ApiRequest) -> object:
         raise HTTPException(404, f"There is no workflow '{request.names[0][:100]}'.")
     steps, before = [], run.started_at
     for step in run.steps:
-        artifacts = [await _artifact(state, request, each) for each in step.artifacts]
+        artifacts = [await _artifact(state, request, artifact) for artifact in step.artifacts]
         steps.append(
             {
                 **msgspec.to_builtins(step),

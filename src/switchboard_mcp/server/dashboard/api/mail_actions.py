@@ -69,7 +69,9 @@ async def send(state: DashboardState, request: ApiRequest) -> object:
         _record(state, request, "send", sent.recipient, "ok")
         return {"sent": [sent.id]}
     team = agent_registry.parse_name(order.to.removeprefix("team:"))
-    recipients = [each.agent for each in agent_registry.addressees(await store.state(), team, None, sender)]
+    recipients = [
+        addressee.agent for addressee in agent_registry.addressees(await store.state(), team, None, sender)
+    ]
     draft.team = team
     outcomes = await store.send_to_many(draft, sender=sender, recipients=recipients, from_dashboard=True)
     refused = [outcome for outcome in outcomes if isinstance(outcome, Failure)]

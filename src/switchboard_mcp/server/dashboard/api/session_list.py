@@ -158,12 +158,12 @@ def _by_name(suites: Iterable[ChildSuite]) -> tuple[int, int]:
 
 
 def _children_by_session(state: DashboardState) -> dict[Session, list[str]]:
-    found: dict[Session, list[str]] = {}
+    children: dict[Session, list[str]] = {}
     for id, child in _processes(state):
         for user in child.users:
             if isinstance(user, Session):
-                found.setdefault(user, []).append(id)
-    return found
+                children.setdefault(user, []).append(id)
+    return children
 
 
 def _shared(state: DashboardState) -> list[SharedChild]:
@@ -172,7 +172,7 @@ def _shared(state: DashboardState) -> list[SharedChild]:
         for id, child in _processes(state)
         if len(child.users) > 1
     ]
-    return sorted(shared, key=lambda each: -each.sessions)
+    return sorted(shared, key=lambda row: -row.sessions)
 
 
 def _processes(state: DashboardState) -> list[tuple[str, Child]]:
