@@ -115,7 +115,9 @@ class TopState:
             self.calls = [*self.calls, *(call for call in data["calls"] if call["seq"] > last)][-MOST_CALLS:]
         elif event == "history" and data["point"]:
             point = data["point"]
-            self.history = [*(each for each in self.history if each[0] != point[0]), point][-MOST_POINTS:]
+            self.history = [*(earlier for earlier in self.history if earlier[0] != point[0]), point][
+                -MOST_POINTS:
+            ]
         elif event == "server":
             self.about = {**self.about, **data}
 

@@ -183,7 +183,10 @@ def child_statuses(
         found = [first, *(_status_of(suite, child) for child in processes[1:])]
         if is_own is not None:
             pairs = zip(found, processes, strict=True)
-            found = [replace(one, sandbox_refusals=[]) if child.was_shared else one for one, child in pairs]
+            found = [
+                replace(status, sandbox_refusals=[]) if child.was_shared else status
+                for status, child in pairs
+            ]
         statuses += found
     return statuses
 

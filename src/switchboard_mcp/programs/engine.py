@@ -187,7 +187,7 @@ class Engine(Protocol):
         limits: Limits,
         calls_made: int = 0,
     ) -> Step:
-        """Run on with the outcome of at least one pending call; `made` is the number of all calls so far.
+        """Resume with the outcome of at least one pending call; `calls_made` is the number of all calls so far.
 
         A failure of the kind `lost` means that the process of the suspension has ended before its snapshot was taken.
         """

@@ -96,12 +96,12 @@ class HelperEngine:
         limits: Limits,
         calls_made: int = 0,
     ) -> Step:
-        """Run on with the outcome of at least one pending call; `made` is the number of all calls so far."""
+        """Resume with the outcome of at least one pending call; `calls_made` is the number of all calls so far."""
         outcomes = [
-            frames.SettledFrame(number, one.value, one.text, one.raised, one.message)
-            for number, one in settled.items()
+            frames.SettledFrame(number, call.value, call.text, call.raised, call.message)
+            for number, call in settled.items()
         ]
-        parts = [_module(one) for one in modules]
+        parts = [_module(module) for module in modules]
         request = frames.ResumeRequest(b"", parts, outcomes, _limits(limits, calls_made))
         return await self._step(request, limits, suspension)
 

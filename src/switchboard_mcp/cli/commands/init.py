@@ -431,7 +431,7 @@ def _secrets(invocation: Invocation, outcomes: Sequence[Outcome], ask: Ask | Non
     chosen: SecretStore = invocation.args.secrets
     if chosen != "keep" or ask is None:
         return chosen
-    servers = {each.child: each.entry.parsed.server for each in outcomes if each.moves}
+    servers = {outcome.child: outcome.entry.parsed.server for outcome in outcomes if outcome.moves}
     literal = sorted(name for name, server in servers.items() if server and find_literal_secrets(server))
     if not literal:
         return chosen

@@ -198,7 +198,7 @@ class SuspendedRequests:
     def _is_full(self, request: OpenRequest) -> bool:
         """Return True if no further request of this client can be suspended."""
         principal = request.session.principal
-        own = sum(one.request.session.principal == principal for one in self._by_state.values())
+        own = sum(suspended.request.session.principal == principal for suspended in self._by_state.values())
         return own >= MAX_SUSPENDED_OF_ONE or len(self._by_state) >= MAX_SUSPENDED
 
     def _send_inputs(self, suspended: SuspendedRequest) -> None:

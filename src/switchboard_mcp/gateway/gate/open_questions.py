@@ -64,7 +64,7 @@ class OpenQuestions:
         """Return True if a question about a call of a client can be stored."""
         if not self._folder or len(self._open) >= MAX_OPEN:
             return False
-        return sum(one.client == client for one in self._open.values()) < MAX_OPEN_OF_ONE
+        return sum(question.client == client for question in self._open.values()) < MAX_OPEN_OF_ONE
 
     def ask(
         self,

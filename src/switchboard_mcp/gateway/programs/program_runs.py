@@ -131,7 +131,7 @@ class ProgramRuns:
         return await work_thread.run(partial(self._read, run_id, _client(request)))
 
     async def interrupted(self, request: PipelineRequest) -> list[InterruptedRun]:
-        """Return the runs of the client of a request that can go on, the newest first."""
+        """Return the runs of the client of a request that can be resumed, the newest first."""
         return await work_thread.run(partial(self._interrupted, _client(request)))
 
     def _interrupted(self, client: dict[str, str]) -> list[InterruptedRun]:
@@ -161,7 +161,7 @@ class ProgramRuns:
             return None
 
     def _read(self, run_id: str, client: dict[str, str]) -> RecordedRun:
-        unknown = refused("program_unknown", f"There is no run '{run_id[:64]}' of yours to go on with.")
+        unknown = refused("program_unknown", f"There is no run '{run_id[:64]}' of yours to resume.")
         try:
             if self._store is None:
                 raise unknown

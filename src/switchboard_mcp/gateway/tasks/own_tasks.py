@@ -342,7 +342,7 @@ class OwnTask:
 
     def _forget_ended_listens(self) -> None:
         self._listens = [
-            (session, one) for session, one in self._listens if session.listens.get(one.id) is one
+            (session, listen) for session, listen in self._listens if session.listens.get(listen.id) is listen
         ]
 
     def _drop(self, key: str) -> Question | None:

@@ -109,7 +109,14 @@ def _propose(state: DashboardState, name: str) -> tuple[ChildProposal, LaunchPol
     )
     if workspace.written_config.governance.mode == "open":
         raise HTTPException(409, "This workspace is not governed: no child needs an approval.")
-    spec = next((each for each in workspace.children if each.name == name and each.kind != "builtin"), None)
+    spec = next(
+        (
+            candidate
+            for candidate in workspace.children
+            if candidate.name == name and candidate.kind != "builtin"
+        ),
+        None,
+    )
     if spec is None:
         raise HTTPException(404, f"There is no child '{name[:100]}' in the config.")
     policy = make_launch_policy(workspace, environ)

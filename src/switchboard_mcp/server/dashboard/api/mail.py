@@ -144,7 +144,7 @@ async def messages(state: DashboardState, request: ApiRequest) -> object:
         limit=request.number("limit", 50, MOST_ON_PAGE),
     )
     page, redactor = await state.mail.page(message_filter), state.services.redactor
-    briefs = await work_thread.run(lambda: [_brief(redactor, *each) for each in page.messages])
+    briefs = await work_thread.run(lambda: [_brief(redactor, *entry) for entry in page.messages])
     return {
         "messages": briefs,
         "total": page.total,
