@@ -9,13 +9,12 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.errors import Failure, failure
-from switchboard_mcp.gateway.pipeline.calls import PipelineCall
-from switchboard_mcp.gateway.suites.suite_tools import PlainParams
+from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
+from switchboard_mcp.gateway.pipeline.interception import Interception
 from switchboard_mcp.protocol import jsonrpc
-from switchboard_mcp.suites.suite_arguments import SuiteCall
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
@@ -42,42 +41,76 @@ class AnswerChannel:
             self.future.set_result(message)
 
 
-class AdmittedCall(PipelineCall):
+class AdmittedCall(PipelineRequest):
     """A call that ends where its child would be asked. `problem` says why it may not be made."""
 
     def __init__(
         self,
         session: Session,
         channel: ReplyChannel,
-        params: PlainParams,
         pipeline: CallPipeline,
+        call: tuple[str, bytes],
         made_by: str,
     ) -> None:
-        super().__init__(session, channel, CALL_ID, params, pipeline)
+        self.session, self.channel, self.host_id = session, channel, CALL_ID
+        self.suite, self.child = pipeline.suite, pipeline.suite.child
+        self.meta, self.id = UNSET, b""
+        self.pipeline, self.started_at = pipeline, pipeline.now()
+        self.limiter, self.watch = None, None
+        self.outcome, self.finished = "", False
+        self.interception = Interception(self) if pipeline.intercepts else None
+        self.origin = made_by
         self.problem: Failure | None = None
-        self._made_by = made_by
-        self._wanted = self.target()
+        self._wanted = self._call = call
 
     @property
-    def origin(self) -> str:  # type: ignore[override]
-        """The part of Switchboard that makes the call."""
-        return self._made_by
+    def suite_tool(self) -> str:
+        """The suite tool that a host would call."""
+        return self.suite.name
+
+    def target(self) -> tuple[str, bytes]:
+        """Return the subtool and its arguments."""
+        return self._call
+
+    def permits(self, subtool: str) -> bool:
+        """Return True if the subtool is not denied."""
+        return self.suite.access.permits(subtool)
+
+    def replace_call(self, subtool: str, args: bytes) -> None:
+        """Take note of another call, which is refused later."""
+        self._call = (subtool, args)
+
+    def retry_input(self) -> tuple[UnsetType, UnsetType]:
+        """Return nothing: no host repeats the call."""
+        return UNSET, UNSET
+
+    def drop_retry_input(self) -> None:
+        """Do nothing: there is none."""
+
+    def fingerprint(self) -> bytes:
+        """Identify the call, so that an answer that comes late counts when it is repeated."""
+        subtool, args = self._wanted
+        return jsonrpc.encode((self.suite.name, subtool)) + jsonrpc.canonicalize(args)
 
     def acquire_child(self) -> None:
         """End the call."""
-        if self.target() != self._wanted:
-            message = f"Middleware has changed this call, which is not possible over {self._made_by}."
+        if self._call != self._wanted:
+            message = f"Middleware has changed this call, which is not possible over {self.origin}."
             self.on_failed(failure("middleware_failed", message, child=self.suite.source))
         else:
             self.finish(NOTHING)
 
-    def sample(self, result: Raw | bytes) -> None:
-        """Learn nothing: this is not the result of the tool."""
-
     def on_failed(self, problem: Failure) -> None:
-        """Take note of a refusal."""
-        self.problem = problem
-        super().on_failed(problem)
+        """End the call with a refusal, which middleware may look at."""
+        if self.finished:
+            return
+        self.problem, self.outcome = problem, problem.code
+        if self.watch is not None:
+            self.watch.problem = problem
+            self.watch.settled()
+        if self.interception is None or not self.interception.on_failure(problem):
+            self.close(self.outcome)
+            self.deliver(NOTHING)
 
 
 async def refused_call(
@@ -93,7 +126,6 @@ async def refused_call(
     try:
         args = Raw(jsonrpc.encode(arguments))
         await _redacted(suite, args)
-        params = PlainParams(suite.name, SuiteCall(action="call", subtool=subtool, args=args))
         if not suite.access.permits(subtool):
             problem = suite.refusal(subtool)
             if suite.pipeline is not None:
@@ -101,7 +133,7 @@ async def refused_call(
             return problem
         if suite.pipeline is None:
             return None
-        call = AdmittedCall(session, channel, params, suite.pipeline, made_by)
+        call = AdmittedCall(session, channel, suite.pipeline, (subtool, bytes(args)), made_by)
         call.begin()
         await channel.future
         return call.problem
