@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ DENY_SECRETS = {"deny": True, "args": {"text": {"glob": "*secret*"}}}
 
 
 def decide(
-    board: Board, text: str = "hello", *middleware: Middleware, rules: list[Any] = []
+    board: Board, text: str = "hello", *middleware: Middleware, rules: Sequence[Any] = ()
 ) -> tuple[str, Recorder]:
     """The code of the refusal, or `ok`; and what was recorded."""
     kid = board.child(tools=[dict(ECHO)])
