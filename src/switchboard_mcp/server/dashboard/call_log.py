@@ -28,8 +28,10 @@ MAX_NAME_CHARS = 200
 MAX_CACHED_NAMES = 1_000
 # Clients without a session that are told apart; they choose their names.
 MAX_STATELESS_CLIENTS = 1_000
-# Neither a cancelled call nor one that needs input has failed.
-NON_ERRORS = frozenset({"ok", "allowed", "cancelled", "input_required"})
+# A call that has waited for a person's decision. It counts when it is repeated: its time is that of the person.
+UNDECIDED = "gate_waiting"
+# Neither a cancelled call nor one that needs input or a decision has failed.
+NON_ERRORS = frozenset({"ok", "allowed", "cancelled", "input_required", UNDECIDED})
 
 
 class LiveCall(Struct, frozen=True, omit_defaults=True):
@@ -82,7 +84,7 @@ class CallLog:
         if len(subtool) > MAX_NAME_CHARS:  # chosen by the host, so of any length
             subtool = self._redactor.redact_text(subtool)[:MAX_NAME_CHARS]
         self._recent.append(structs.replace(record, subtool=subtool, args=b""))
-        if record.kind == "call":
+        if record.kind == "call" and record.outcome != UNDECIDED:
             child_timeline = self.timelines.get(record.child)
             if child_timeline is None:
                 child_timeline = self.timelines[record.child] = ChildTimeline()

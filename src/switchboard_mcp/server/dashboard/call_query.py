@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.observability.timeline import BOUNDS, percentile
-from switchboard_mcp.server.dashboard.call_log import NON_ERRORS
+from switchboard_mcp.server.dashboard.call_log import NON_ERRORS, UNDECIDED
 
 Numbered = tuple[int, CallRecord]
 FAILED = "failed"
@@ -115,7 +115,8 @@ def latencies(calls: Iterable[Numbered], conditions: CallFilter) -> list[Subtool
     """Return the latencies of each subtool, those with the most calls first."""
     by_subtool: dict[tuple[str, str], SubtoolLatency] = {}
     for _, record in calls:
-        if record.duration_s < 0 or record.kind != "call" or not conditions.matches(record):
+        is_timed = record.duration_s >= 0 and record.kind == "call" and record.outcome != UNDECIDED
+        if not is_timed or not conditions.matches(record):
             continue
         key = (record.child, record.subtool)
         entry = by_subtool.get(key)

@@ -8,6 +8,7 @@ import pytest
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.call_log import MAX_CALLS, MAX_NAME_CHARS, CallLog
+from switchboard_mcp.server.dashboard.call_query import CallFilter, error_groups, latencies
 
 
 class Record:
@@ -63,6 +64,15 @@ def test_a_host_that_goes_or_is_asked_something_is_no_error(outcome: str) -> Non
     live = CallLog(services())
     live.record(CallRecord("call", "ann", "git", "log", b"", outcome, 0.002))
     assert (live.timelines["git"].calls, live.timelines["git"].errors) == (1, 0)
+
+
+def test_a_call_that_waits_for_a_person_is_shown_and_its_time_is_in_no_figure() -> None:
+    live = CallLog(services())
+    live.record(CallRecord("call", "ann", "git", "push", b"", "gate_waiting", 45.0))
+    assert [call.outcome for call in live.since(0)] == ["gate_waiting"]
+    assert live.timelines == {}
+    assert latencies(live.newest_first(), CallFilter()) == []
+    assert error_groups(live.newest_first(), CallFilter()) == []
 
 
 def test_looks_and_refusals_are_shown_and_count_as_no_calls() -> None:
