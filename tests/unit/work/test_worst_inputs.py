@@ -28,6 +28,7 @@ from switchboard_mcp.config import agent_names
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.sandbox import HostRule, parse_host
 from switchboard_mcp.errors import failure, is_network_failure
+from switchboard_mcp.gateway.gate import arguments as gate_arguments
 from switchboard_mcp.gateway.pipeline import result_pages
 from switchboard_mcp.hosts import traits
 from switchboard_mcp.mail import path_patterns
@@ -36,6 +37,8 @@ from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import filenames, message_validation
 from switchboard_mcp.mail.terminal import input_safety
 from switchboard_mcp.policy import access, drift, resource_uris, tool_hash
+from switchboard_mcp.policy.gate import spellings as gate_spellings
+from switchboard_mcp.policy.gate.conditions import StarPatterns
 from switchboard_mcp.policy.launch import rules
 from switchboard_mcp.programs import shapes
 from switchboard_mcp.programs.checking import names, stubs
@@ -99,6 +102,7 @@ def masking() -> redactor.Redactor:
     return made
 
 
+STAR_PATTERNS = StarPatterns.compile(["a*", "*b", "*c*", "*a*b*c*", "x*y*z"])
 MASKS = ("a*b*c", "x.*y*z.**.q", "password")
 GLOBS = access.access(Expose(allow=["*a*a*b", "[a-z]*?*b"], deny=["*x*y*z"]))
 REDACTOR = masking()
@@ -350,6 +354,9 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
         lambda t: resource_uris.matches_template("a{" + t, "a" + t),
         MIB,
     ),
+    "policy.gate.spellings.hosts_of": (lambda t: gate_spellings.hosts_of(f"http://{t}"), MIB),
+    "policy.gate.conditions.StarPatterns": (STAR_PATTERNS.match, MIB),
+    "gateway.gate.arguments.readings": (lambda t: gate_arguments.readings(json({"a": t})), MIB),
     "gateway.pipeline.result_pages": (
         lambda t: paged(json({"content": [{"type": "text", "text": t}, {"type": "text", "text": "a"}]})),
         MIB,

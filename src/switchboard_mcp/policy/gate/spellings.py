@@ -17,6 +17,8 @@ Resolve = Callable[[str], str]
 
 # Longer than any path, so that a longer text cannot be one.
 MAX_PATH_CHARS = 4_096
+# Splitting a longer URL of unusual characters would hold the interpreter; its host is not sure then.
+MAX_URL_CHARS = 8_192
 # Escapes within escapes: `%252e` is `%2e` is `.`.
 MAX_DECODINGS = 3
 HOME = re.compile(r"\$(HOME\b|\{HOME\})")
@@ -25,9 +27,9 @@ NOT_IN_A_URL = re.compile(r"[\s\\\x00]")
 UNUSUAL = re.compile(r"[\x00 \t\r\n$\\~:%]")
 WEB_SCHEMES = frozenset({"http", "https", "ws", "wss", "ftp"})
 # A URL that every program reads in the same way, and whose host is a name. Most are of this kind, and a match is
-# several times faster than splitting.
+# several times faster than splitting. `++` and `*+` never go back, so the time of a long text is linear and short.
 PLAIN_URL = re.compile(
-    r"(?:https?|wss?|ftp)://((?:[A-Za-z0-9-]+\.)*[A-Za-z][A-Za-z0-9-]*)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?"
+    r"(?:https?|wss?|ftp)://((?:[A-Za-z0-9-]++\.)*+[A-Za-z][A-Za-z0-9-]*+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*+)?"
 )
 MAPPED = bytes(10) + b"\xff\xff"
 
@@ -80,6 +82,8 @@ def hosts_of(text: str) -> list[str]:
     plain = PLAIN_URL.fullmatch(text)
     if plain is not None:
         return [plain[1].lower()]
+    if len(text) > MAX_URL_CHARS:
+        return []
     host = host_of(text)
     found = [host] if host else []
     scheme, colon, rest = text.strip().partition(":")
