@@ -78,17 +78,17 @@ def generate(workspace: Path, count: int) -> None:
             _write(outbox, receipt_name(stem.id), receipts.encode(receipt))
             if number == count // 2:
                 (workspace / MIDDLE).write_text(str(order))
-        for name, messages, size in (
-            (f"{AGENT}.usage", count, waiting),
-            (quotas.STORED, 2 * count, waiting + settled),
-        ):
-            with tx.record(name) as record:
-                os.pwrite(
-                    record, msgspec.json.encode(quotas.Usage(messages, size, time.time())).ljust(128), 0
-                )
+        stored = quotas.Usage(2 * count, waiting + settled, time.time())
+        with tx.locked(AGENT), tx.record(quotas.STORED) as record:
+            _record(tx.mailbox_record(AGENT), quotas.Usage(count, waiting, time.time()))
+            _record(record, stored)
         if file_operations.can_sync_all():
             file_operations.sync_all(tx.root)
     directory.close()
+
+
+def _record(descriptor: int, usage: quotas.Usage) -> None:
+    os.pwrite(descriptor, msgspec.json.encode(usage).ljust(192), 0)
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
