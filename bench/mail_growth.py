@@ -44,7 +44,7 @@ from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import Quotas, StoreDirectory, Transaction
 from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import Stem, parse, receipt_name, settled_name, waiting_name
-from switchboard_mcp.mail.store.maintenance import indexing, packing
+from switchboard_mcp.mail.store.maintenance import indexing, packing, sweeper
 from switchboard_mcp.mail.store.store import MessageStore
 
 BASE = 1_000
@@ -140,6 +140,8 @@ def _line(name: str, at: int, data: bytes) -> bytes:
 
 async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return CPU milliseconds of each operation, and times and memory while the indexes are built."""
+    # Packing lists the outbox in the background, and would be counted with the operations.
+    sweeper.FIRST_PACK_S = 3_600.0
     dropped = asyncio.Event()
     async with await MessageStore.open(str(workspace), quotas=ROOM, report=lambda _: dropped.set()) as store:
         draft = Draft(action="delegate_task", payload=PAYLOAD)
@@ -179,10 +181,10 @@ async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[s
             "file dropped by a program, delivered": drop,
             "claim, an urgent one came last": claim_urgent,
         }
-        cpu_ms = {}
+        cpu_ms, urgent_id = {}, ""
         for name, act in acts.items():
             if act is claim_urgent:
-                await store.send(urgent, sender=SENDER, recipient=AGENT)
+                urgent_id = (await store.send(urgent, sender=SENDER, recipient=AGENT)).id
             await act(0)
             each = []
             for number in range(1, FEW if act is drop else EACH):
@@ -190,6 +192,7 @@ async def measure(workspace: Path, count: int) -> tuple[dict[str, float], dict[s
                 await act(number)
                 each.append((time.process_time() - begin) * 1000)
             cpu_ms[name] = statistics.median(each)
+        await store.withdraw(AGENT, urgent_id, outcome="recalled", sender=SENDER)
         building["memory at the end, MiB"] = _memory("VmRSS")
         building["most memory, MiB"] = _memory("VmHWM")
         return cpu_ms, building
@@ -283,9 +286,9 @@ async def _seconds(act: Awaitable[object]) -> float:
 
 
 def _settled_ids(tx: Transaction, most: int = EACH) -> list[str]:
-    """Return the ids of some settled messages, from all of the segment."""
+    """Return the ids of some settled messages, from all of the oldest segment."""
     folder = tx.folder("archive", AGENT, day_segments.DAYS)
-    (segment,) = day_segments.names_in(folder)
+    *_, segment = day_segments.names_in(folder)
     size = file_operations.size(folder, segment)
     found = []
     for number in range(most):
