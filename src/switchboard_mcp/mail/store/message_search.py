@@ -115,6 +115,8 @@ def _candidates(
             raise OSError(errno.EIO, "the index cannot be opened")
         if _index_files(tx, agent, index, list(few.values())) or _index_segments(tx, agent, index):
             return None
+        if "archive" in places and day_segments.index_piece(tx, "archive", agent):
+            return None
         wanted = max(MAX_CANDIDATES, criteria.limit)
         words = f"{criteria.query} {criteria.thread or ''}"
         found = index.search(words, criteria.sender, criteria.action, wanted)

@@ -107,8 +107,8 @@ class NewestReceipts:
 
     def __init__(self, sender: str, ids: Sequence[str] | None, limit: int) -> None:
         self._sender = sender
-        self._ids = ids
         self._limit = max(0, limit)
+        self._ids = None if ids is None else ids[: self._limit]
         self._most = max(self._limit, KEPT)
         self._listing: Iterator[str] | None = None
         # When the newest receipt of a message was written.
@@ -120,8 +120,11 @@ class NewestReceipts:
 
         Returns None after a piece of a listing: call it again.
         """
-        ids = self._ids[: self._limit] if self._ids is not None else self.newest_ids(tx)
-        if ids is None:
+        if self._ids is None:
+            self._ids = self.newest_ids(tx)
+        ids = self._ids
+        # Each of them may need several lookups in segments, so these are indexed first.
+        if ids is None or (len(ids) > 1 and day_segments.index_piece(tx, "outbox", self._sender)):
             return None
         # One that was noted may be missing: its process ended before it was written.
         latest_receipts = (latest(tx, self._sender, each) for each in ids)

@@ -270,6 +270,29 @@ async def test_the_newest_receipts_are_found_in_pieces_among_files_and_segments(
         assert [each.in_reply_to for each in found[4:]] == waiting[:-3:-1]
 
 
+async def test_receipts_and_searches_that_need_many_lookups_index_segments_in_pieces(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(day_segments, "_BATCH", 2)
+    monkeypatch.setattr(message_search, "MAX_RANKED", 5)
+    monkeypatch.setattr(message_search, "MAX_SEGMENT_BYTES", 0)
+    query = SearchQuery(query="settled3", sender=None, action=None, places=("archive",), limit=5)
+    async with await _open(workspace) as store:
+        ids = await _settle(store, 10)
+        _lose_indexes(workspace)
+        work = NewestReceipts("lead", ids, 10)
+        pieces = 0
+        while (receipts_found := await store.run(work.advance)) is None:
+            pieces += 1
+        assert pieces == 20 // 2 - 1
+        assert {each.in_reply_to for each in receipts_found} == set(ids)
+        pieces = 0
+        while (found := await store.run(lambda tx: message_search.search(tx, "coder", query))) is None:
+            pieces += 1
+        assert pieces >= 10 // 2
+        assert found[0].message.id == ids[3]
+
+
 async def test_words_are_indexed_in_pieces_and_a_search_waits_for_the_last(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
