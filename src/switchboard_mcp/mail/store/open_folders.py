@@ -20,15 +20,15 @@ class OpenFolders:
 
     def open(self, parts: tuple[str, ...], name: str, parent: int | None = None) -> int:
         """Return the descriptor of the folder that has this name now. Raises FileNotFoundError if there is none."""
-        known = self._open.pop(parts, None)
-        if known is not None:
+        entry = self._open.pop(parts, None)
+        if entry is not None:
             try:
-                if _state(os.stat(name, dir_fd=parent, follow_symlinks=False)) == known[1]:
-                    self._open[parts] = known
-                    return known[0]
+                if _state(os.stat(name, dir_fd=parent, follow_symlinks=False)) == entry[1]:
+                    self._open[parts] = entry
+                    return entry[0]
             except OSError:
                 pass  # To open it fails in the same way.
-            os.close(known[0])
+            os.close(entry[0])
         descriptor = file_operations.open_folder(name, parent)
         self._open[parts] = descriptor, _state(os.fstat(descriptor))
         return descriptor
