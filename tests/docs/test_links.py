@@ -70,6 +70,15 @@ def test_the_picture_shows_what_the_demo_prints() -> None:
     assert told.returncode == 0, told.stderr
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_description_of_the_picture_has_its_figures(page: str) -> None:
+    picture = (REPO / "docs/picture.svg").read_text(encoding="utf-8")
+    (before,) = re.findall(r"44 tools +([\d,]+) tokens", picture)
+    (after,) = re.findall(r"4 suites +([\d,]+) tokens", picture)
+    text = (REPO / page).read_text(encoding="utf-8")
+    assert f"44 tools with {before} tokens become 4 suites with {after}" in text
+
+
 def test_every_decision_has_a_number_of_its_own() -> None:
     pages = sorted((REPO / "docs" / "adr").glob("[0-9]*.md"))
     numbers = [int(page.name.partition("-")[0]) for page in pages]
