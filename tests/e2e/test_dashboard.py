@@ -306,7 +306,7 @@ def test_a_search_that_comes_due_after_a_message_was_opened_does_not_change_its_
         "  document.body.append(box);"
         "  box.value = 'parser'; box.dispatchEvent(new Event('input'));"
         "  row.click();"
-        "  return new Promise((searched) => setTimeout(searched, 250));"
+        "  return new Promise((searched) => setTimeout(searched, 250)).then(() => box.remove());"
         "})"
     )
     page.sees("Thread of 2")

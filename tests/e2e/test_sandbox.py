@@ -120,10 +120,13 @@ def test_a_child_that_cannot_start_in_its_sandbox_says_why(workspace: Path, home
 # As a container's filter does: no user namespaces and no Landlock. Then the command.
 CONTAINER = """
 import ctypes, os, struct, sys
-denied = {272: 1, 444: 38} if os.uname().machine == "x86_64" else {97: 1, 444: 38}
+unshare, clone = (272, 56) if os.uname().machine == "x86_64" else (97, 220)
+denied = {unshare: 1, 435: 38, 444: 38}  # and clone3, whose flags a filter cannot see, and Landlock
 lines = [(0x20, 0, 0, 0)]
 for number, error in denied.items():
     lines += [(0x15, 0, 1, number), (0x06, 0, 0, 0x50000 | error)]
+# A clone with any flag for a new namespace, as bubblewrap makes one.
+lines += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, 0x7E020000), (0x06, 0, 0, 0x50001)]
 lines += [(0x06, 0, 0, 0x7FFF0000)]
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
 program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(lines), ctypes.addressof(code)))
