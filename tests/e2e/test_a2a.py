@@ -220,7 +220,8 @@ def test_tokens_whose_names_are_no_agents_do_not_share_one(tmp_path: Path) -> No
         for name, token in tokens.items():
             for method, params in (("SendMessage", sending("m1", "Private")), ("ListTasks", {})):
                 assert (
-                    f"'{name}', is no name of an agent" in ask(web, token, method, params)["error"]["message"]
+                    f"'{name}', is not a valid name of an agent"
+                    in ask(web, token, method, params)["error"]["message"]
                 )
         own = ask(web, web.token, "SendMessage", sending("m1", "Mine"))["result"]["task"]
         assert [one["id"] for one in ask(web, web.token, "ListTasks", {})["result"]["tasks"]] == [own["id"]]

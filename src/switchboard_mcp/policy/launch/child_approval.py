@@ -1,6 +1,7 @@
 """The approval of one child as a decision of a person: what they are shown, and what is written if they agree.
 
-Used by `switchboard approve` and by the dashboard. `approval` creates the approval; `config.approvals` has the file.
+Used by `switchboard approve` and by the dashboard. `approval` creates the approval, and `config.files.approvals` reads
+and writes the file.
 """
 
 from __future__ import annotations

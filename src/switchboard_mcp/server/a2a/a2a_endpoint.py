@@ -126,7 +126,7 @@ class A2aEndpoint:
         """Return the agent that the client is, registered so that it can receive answers."""
         name = agent_name(principal) if principal else ANONYMOUS
         if name is None:
-            message = f"The name of this token, '{principal}', is no name of an agent."
+            message = f"The name of this token, '{principal}', is not a valid name of an agent."
             raise refused(
                 "mail_identity", message, hint="Rename it in http.tokens: letters, digits, - and _."
             )
