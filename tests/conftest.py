@@ -27,6 +27,8 @@ from tests.brokers import stop_idle_brokers
 from tests.e2e import command_server
 from tests.processes import adopts_orphans, living
 
+pytest_plugins = ["tests.durations"]
+
 REPO = Path(__file__).resolve().parent.parent
 MARK = "SWITCHBOARD_TEST_ID"
 # Asked once: a test that replaces `os.getpid` must not make all processes of the machine look like its own.
