@@ -5,7 +5,7 @@ PYTHON_BIN := .venv/bin/python
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz conformance check fmt bench schema docs site picture screenshot lock clean
+.PHONY: help demo test soak fuzz conformance check fmt bench schema docs site picture screenshot lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -18,6 +18,10 @@ test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pyt
 	@scripts/setup dev servers npm conformance browser hosts nginx redis tmux bubblewrap
 	@scripts/check
 	@WORKERS=$(WORKERS) scripts/test $(ARGS)
+
+soak: ## the long tests: the parts before a release, or one (ARGS=crashes, floods, fuzz, hosts, conformance, upgrade, all)
+	@scripts/setup dev servers npm conformance browser hosts nginx redis tmux bubblewrap
+	@WORKERS=$(WORKERS) scripts/soak $(ARGS)
 
 fuzz: ## random inputs from hosts, children, files, Redis and HTTP, for 10 minutes (ARGS=SECONDS)
 	@scripts/setup dev redis

@@ -27,7 +27,7 @@ from tests.brokers import stop_idle_brokers
 from tests.e2e import command_server
 from tests.processes import adopts_orphans, living
 
-pytest_plugins = ["tests.durations"]
+pytest_plugins = ["tests.durations", "tests.soak"]
 
 REPO = Path(__file__).resolve().parent.parent
 MARK = "SWITCHBOARD_TEST_ID"

@@ -41,8 +41,7 @@ from tests.e2e.stress import (
 from tests.e2e.workspaces import WHOLE_RESULTS, add_child, configure
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.soak
-# Another seed is another course of events: SOAK_SEED=1 pytest -m soak.
+# Another seed is another course of events: SOAK_SEED=1 make soak ARGS=crashes.
 SEED = int(os.environ.get("SOAK_SEED", "20260728"))
 CALLS = 10_000
 IN_FLIGHT = 50
@@ -224,6 +223,7 @@ def warm_up(host: Host) -> None:
         host.call(f"{child}_suite", "echo", message="x" * 200_000)
 
 
+@pytest.mark.soak("crashes")
 @pytest.mark.parametrize("command", [SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
 def test_ten_thousand_calls_while_children_are_killed_at_random(
     grove: Path, capsys: pytest.CaptureFixture[str], command: list[str]

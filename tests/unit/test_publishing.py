@@ -29,7 +29,7 @@ def test_every_action_is_pinned_by_commit_and_every_job_has_an_end(path: Path) -
     workflow = read(path)
     assert workflow["permissions"] == {"contents": "read"}
     for name, job in workflow["jobs"].items():
-        assert job["timeout-minutes"] <= 45, name
+        assert job["timeout-minutes"] <= (120 if path.name == "soak.yml" else 45), name
         for step in job["steps"]:
             if "uses" in step:
                 assert PINNED.fullmatch(step["uses"]), step["uses"]
