@@ -190,7 +190,7 @@ def read_on(
     searched = set(lacking)
     while searched:
         words = sorted(searched, key=len)[-MAX_WORDS:]
-        found = lines_with(kept, " ".join(words), FIND_TOKENS)
+        found = lines_with(kept, " ".join(words), FIND_TOKENS, bool)
         costs["targeted"] += REQUEST_TOKENS + count(found)
         seen = {word for word in searched if word in found}
         searched -= seen or set(words)

@@ -379,7 +379,7 @@ class Inventory:
         lists = (snapshot.tools, *snapshot.lists.values())
         size = sum(len(memoryview(raw)) for entries in lists for raw in entries)
         if self._pin is not None and size > work_thread.LOOP_BYTES:
-            await work_thread.run(partial(self._pin.normalize, snapshot))
+            await work_thread.run(work_thread.OWN, partial(self._pin.normalize, snapshot))
 
     def update(self, snapshot: ServerSnapshot) -> None:
         """Take over the snapshot of a completed handshake."""
@@ -480,7 +480,7 @@ class Inventory:
             return None
         is_large = len(memoryview(result)) > work_thread.LOOP_BYTES
         read = partial(skills.read_content, result)
-        return await work_thread.run(read) if is_large else read()
+        return await work_thread.run(work_thread.OWN, read) if is_large else read()
 
     async def _fetch_pages(self, source: ListSource) -> None:
         """Read the pages of apps, if there is a lock to compare them with, or one to write."""
@@ -496,7 +496,7 @@ class Inventory:
                 continue
             make_record = partial(apps.page_record, uri, result)
             is_large = len(memoryview(result)) > work_thread.LOOP_BYTES
-            record = await work_thread.run(make_record) if is_large else make_record()
+            record = await work_thread.run(work_thread.OWN, make_record) if is_large else make_record()
             records += [record] if record is not None else []
         if uris and snapshot is self._snapshot:
             snapshot.lists[apps.PAGES] = records

@@ -166,6 +166,11 @@ class Session:
         """The owner of child processes that are not shared: this session, or the principal of ephemeral sessions."""
         return EphemeralOwner(self.principal) if self.ephemeral else self
 
+    @property
+    def work_queue(self) -> object:
+        """The queue of what is computed for it."""
+        return self.process_owner
+
     def may_use_of(self, owner: Session) -> bool:
         """Return True if results of a session are for this one too: it is the same, or has ended and left them."""
         return owner is self or is_left_to(owner, self.principal)

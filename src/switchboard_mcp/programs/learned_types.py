@@ -162,7 +162,7 @@ class LearnedTypes:
             against = Shape()
         observe = partial(_observe, settled.value, against, IN_LOCK if locked else "")
         is_small = len(settled.value) <= work_thread.LOOP_BYTES
-        observation = observe() if is_small else await work_thread.run(observe)
+        observation = observe() if is_small else await work_thread.run(work_thread.OWN, observe)
         if observation is None:
             return settled
         self._keep(spec, subtool, observation)
@@ -205,7 +205,7 @@ class LearnedTypes:
             if isinstance(observation, _Observation):
                 self._keep(spec, tool.name, observation, is_sample=True)
 
-        work_thread.submit(lambda: _observe_result(body), done)
+        work_thread.submit(work_thread.OWN, lambda: _observe_result(body), done)
 
     def _locked(self, spec: ChildSpec, subtool: str) -> object:
         return self._pins.result_schema(spec.name, subtool) if self._pins is not None else None
@@ -224,7 +224,7 @@ class LearnedTypes:
         if count in WRITTEN_AT or after.schema != before.schema:
             store = partial(self._catalog.store_learned, spec, msgspec.json.encode(_Kept(subtools=subtools)))
             if is_sample:
-                work_thread.submit(store, _ignore)
+                work_thread.submit(work_thread.OWN, store, _ignore)
             else:
                 store()
 

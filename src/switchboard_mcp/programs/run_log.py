@@ -146,7 +146,7 @@ class RunLog:
 
     async def read(self) -> RecordedRun:
         """Return the run as it is recorded. Raises `OSError` or `RunLogError`."""
-        return await work_thread.run(self._read)
+        return await work_thread.run(work_thread.OWN, self._read)
 
     def _read(self) -> RecordedRun:
         data = os.pread(self._descriptor, MAX_FILE_BYTES, 0)

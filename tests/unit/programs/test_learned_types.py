@@ -147,7 +147,7 @@ def test_a_sample_of_the_results_of_hosts_is_learned_from(types: LearnedTypes) -
         await drained()
 
     async def drained() -> None:
-        await work_thread.run(lambda: None)  # work is done in order
+        await work_thread.run(work_thread.OWN, lambda: None)  # work is done in order
 
     asyncio.run(sample())
     assert list(types.known(SPEC)) == ["get_issue"]

@@ -187,7 +187,9 @@ class CallGate:
             self._on_decided(gated, decision)
         else:
             work_thread.submit(
-                partial(self._decide_by_arguments, gated, candidates), partial(self._on_decided, gated)
+                gated.request.session,
+                partial(self._decide_by_arguments, gated, candidates),
+                partial(self._on_decided, gated),
             )
 
     def _decide_by_arguments(self, gated: GatedCall, candidates: Candidates) -> Decision:
@@ -259,7 +261,9 @@ class CallGate:
         elif len(gated.args) <= work_thread.LOOP_BYTES:
             self._put(gated, self._question(gated))
         else:
-            work_thread.submit(partial(self._question, gated), partial(self._put, gated))
+            work_thread.submit(
+                gated.request.session, partial(self._question, gated), partial(self._put, gated)
+            )
 
     def _put(self, gated: GatedCall, question: Question | Exception) -> None:
         """Ask where the user can answer: at the terminal, in the host, or outside of it."""

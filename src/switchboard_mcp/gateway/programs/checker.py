@@ -66,7 +66,9 @@ class ProgramChecker:
         all_modules = self.modules(view)
         suites = {name: suite for name, suite in all_modules.items() if name in words}
         await self.start(suites.values(), host)
-        stubs = await work_thread.run(partial(_stub_modules, suites, words, self.learned(suites)))
+        stubs = await work_thread.run(
+            work_thread.OWN, partial(_stub_modules, suites, words, self.learned(suites))
+        )
         texts = {module.name: module.text() for module in stubs}
         key = sha256("\0".join([code, *sorted(texts.values())]).encode("utf-8", "replace")).digest()
         cached = self._verdicts.get(key)

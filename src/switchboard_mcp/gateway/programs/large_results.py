@@ -12,6 +12,7 @@ from switchboard_mcp.gateway.results.handles import HandleEntry, new_handle, ope
 from switchboard_mcp.programs.engine import Settled
 from switchboard_mcp.suites.results.answers import read_result
 from switchboard_mcp.suites.results.select import compile_select
+from switchboard_mcp.system.work_thread import checkpoint
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import Session
@@ -55,7 +56,7 @@ def selected_part(entry: HandleEntry, query: str) -> Settled:
     kept = read_result(entry.read())
     if kept is None:
         raise ValueError("no content")
-    part = encode(compile_select(query).apply(kept.value()))
+    part = encode(compile_select(query).apply(kept.value(), checkpoint))
     if len(part) > MAX_RESULT_BYTES:
         return Settled(raised="RuntimeError", message="The selected part is still too large.")
     return Settled(value=part)

@@ -86,7 +86,9 @@ class OwnFunctions:
         hidden = (PROGRAM_NAME, SWITCHBOARD_NAME)
         suites = [suite for suite in view.suites.values() if suite.source not in hidden]
         limit = min(max(args.limit, 1), MAX_MATCHES)
-        results = await ToolSearch().refresh_and_find(suites, args.query, limit, BUDGET_TOKENS)
+        results = await ToolSearch().refresh_and_find(
+            self._run.session, suites, args.query, limit, BUDGET_TOKENS
+        )
         matches = [
             {
                 "suite": match.suite,
@@ -111,7 +113,7 @@ class OwnFunctions:
         if entry is None:
             return Settled(raised="LookupError", message="The handle is unknown or expired.")
         try:
-            return await work_thread.run(partial(selected_part, entry, args.query))
+            return await work_thread.run(session, partial(selected_part, entry, args.query))
         except SelectError as problem:
             return Settled(raised="ValueError", message=str(problem))
         except ValueError:

@@ -132,7 +132,7 @@ async def _settled(child: str, response: bytes | None) -> Settled:
         return settle_failure(failure("unknown_tool", message, child=child))
     if len(response) <= work_thread.LOOP_BYTES:
         return settle_response(response)
-    return await work_thread.run(partial(settle_response, response))
+    return await work_thread.run(work_thread.OWN, partial(settle_response, response))
 
 
 def _carried(meta: Meta | UnsetType) -> Meta | UnsetType:

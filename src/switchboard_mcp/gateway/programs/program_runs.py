@@ -80,7 +80,7 @@ class ProgramRuns:
     ) -> tuple[str, Outcome]:
         """Run a program to its end, or resume an interrupted run; return its id and its outcome."""
         if program.run_id:
-            log, recorded = await work_thread.run(partial(self._reopen, program.run_id))
+            log, recorded = await work_thread.run(work_thread.OWN, partial(self._reopen, program.run_id))
             if recorded.end is not None:
                 log.close()
                 end = recorded.end
@@ -89,7 +89,7 @@ class ProgramRuns:
             return log.run, await recover(engine, recorded, self._version, call, log, on_progress, *options)
         fresh = Program(program.code, program.checked.modules, program.input, _seed(), time.time())
         note = {**_client(request), "approved": program.approval if approved else ""}
-        created: RunLog | None = await work_thread.run(partial(self._create, fresh, note))
+        created: RunLog | None = await work_thread.run(work_thread.OWN, partial(self._create, fresh, note))
         run_id = created.run if created is not None else f"p{os.urandom(4).hex()}"
         call, options = self._options(types, gateway, request, program, approved, run_id)
         return run_id, await run(engine, fresh, call, created, self.limits, on_progress, *options)
@@ -128,11 +128,11 @@ class ProgramRuns:
 
     async def recorded(self, run_id: str, request: PipelineRequest) -> RecordedRun:
         """Return a run of the client of a request. Raises `program_unknown` if it has none of that id."""
-        return await work_thread.run(partial(self._read, run_id, _client(request)))
+        return await work_thread.run(work_thread.OWN, partial(self._read, run_id, _client(request)))
 
     async def interrupted(self, request: PipelineRequest) -> list[InterruptedRun]:
         """Return the runs of the client of a request that can be resumed, the newest first."""
-        return await work_thread.run(partial(self._interrupted, _client(request)))
+        return await work_thread.run(work_thread.OWN, partial(self._interrupted, _client(request)))
 
     def _interrupted(self, client: dict[str, str]) -> list[InterruptedRun]:
         interrupted: list[InterruptedRun] = []

@@ -183,7 +183,7 @@ class ProgramServer:
 
     async def read_kept(self, name: str) -> KeptProgram:
         """Return a kept program. In governed mode it must be in the lock, unchanged."""
-        program = await work_thread.run(partial(self.kept.read, name))
+        program = await work_thread.run(work_thread.OWN, partial(self.kept.read, name))
         if self.governed:
             pins = self._context.pins
             locked = pins.program_hash(name) if pins is not None else ""

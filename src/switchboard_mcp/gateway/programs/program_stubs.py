@@ -44,16 +44,22 @@ async def render_stubs(
     if suites:
         await checker.start(chosen.values(), host)
     if query:
-        matches = await ToolSearch().refresh_and_find(chosen.values(), query, MAX_FOUND, BUDGET_TOKENS)
+        matches = await ToolSearch().refresh_and_find(
+            work_thread.OWN, chosen.values(), query, MAX_FOUND, BUDGET_TOKENS
+        )
         by_suite: dict[str, list[str]] = {}
         for match in matches:
             by_suite.setdefault(match.suite, []).append(match.subtool)
         chosen = {name: suite for name, suite in chosen.items() if suite.name in by_suite}
         names = {name: by_suite[suite.name] for name, suite in chosen.items()}
-        return await work_thread.run(partial(_render, chosen, checker.learned(chosen), names, budget))
+        return await work_thread.run(
+            work_thread.OWN, partial(_render, chosen, checker.learned(chosen), names, budget)
+        )
     if not suites:
-        return await work_thread.run(partial(_names_only, chosen, budget))
-    return await work_thread.run(partial(_render, chosen, checker.learned(chosen), {}, budget))
+        return await work_thread.run(work_thread.OWN, partial(_names_only, chosen, budget))
+    return await work_thread.run(
+        work_thread.OWN, partial(_render, chosen, checker.learned(chosen), {}, budget)
+    )
 
 
 def _chosen(modules: Mapping[str, ChildSuite], wanted: Sequence[str]) -> dict[str, ChildSuite]:

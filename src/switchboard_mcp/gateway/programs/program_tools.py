@@ -162,7 +162,9 @@ async def keep(session: ProgramSession, args: KeepArgs, request: ToolRequest) ->
     checked = await server.check(session.view, code, host_request)
     if checked.errors:
         return failure("program_refused", "\n".join(checked.errors))
-    path = await work_thread.run(partial(server.kept.write, args.name, code, args.description))
+    path = await work_thread.run(
+        work_thread.OWN, partial(server.kept.write, args.name, code, args.description)
+    )
     note = " Governed mode runs it after `switchboard lock`." if server.governed else ""
     text = f'Kept as {os.path.basename(path)}. Run it with {{"name":"{args.name}"}}.{note}'
     return text.encode()
@@ -172,7 +174,7 @@ async def list_programs(session: ProgramSession, args: ListArgs, request: ToolRe
     """Return the kept programs."""
     server = session.server
     host_request = server.take_admitted(request.id).request
-    programs = await work_thread.run(server.kept.all)
+    programs = await work_thread.run(work_thread.OWN, server.kept.all)
     listed = [Listed(program.name, program.description) for program in programs]
     return jsonrpc.encode(ProgramList(listed, await server.runs.interrupted(host_request)))
 
@@ -180,7 +182,7 @@ async def list_programs(session: ProgramSession, args: ListArgs, request: ToolRe
 async def remove(session: ProgramSession, args: RemoveArgs, request: ToolRequest) -> bytes:
     """Remove a kept program."""
     session.server.take_admitted(request.id)
-    await work_thread.run(partial(session.server.kept.remove, args.name))
+    await work_thread.run(work_thread.OWN, partial(session.server.kept.remove, args.name))
     return f"Removed {args.name}.".encode()
 
 

@@ -130,7 +130,7 @@ class HandleStore:
             else:
                 inbound.answer(encode({"contents": [content]}))
 
-        work_thread.submit(partial(_resource, entry), answer)
+        work_thread.submit(session, partial(_resource, entry), answer)
         return True
 
     def _spill(self, entry: HandleEntry) -> None:
@@ -151,7 +151,7 @@ class HandleStore:
             while self._file_bytes > MAX_FILE_BYTES or len(self._in_files) > MAX_FILES:
                 self._drop(next(iter(self._in_files)))
 
-        work_thread.submit(partial(_write, entry.body), done)
+        work_thread.submit(work_thread.OWN, partial(_write, entry.body), done)
 
     def _expire(self, handle: str) -> None:
         entry = self._entries.get(handle)
@@ -167,7 +167,7 @@ class HandleStore:
         if self._in_files.pop(handle, None) is not None:
             self._file_bytes -= entry.size
             # In the thread that reads: what it reads now, it may finish.
-            work_thread.submit(partial(os.close, entry.file), lambda _: None)
+            work_thread.submit(work_thread.OWN, partial(os.close, entry.file), lambda _: None)
 
 
 def open_store(broker: ClientRequests) -> HandleStore:

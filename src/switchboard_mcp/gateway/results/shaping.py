@@ -39,6 +39,7 @@ from switchboard_mcp.suites.results.tables import to_tables
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system import work_thread
+from switchboard_mcp.system.work_thread import checkpoint
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
@@ -121,7 +122,7 @@ class ResultShaper:
         if len(body) <= work_thread.LOOP_BYTES and not explicit:
             done(work())
         else:
-            work_thread.submit(work, done)
+            work_thread.submit(session, work, done)
 
     def _keep(self, shaped: Shaped, handle: str, session: Session, subtool: str) -> None:
         entry = HandleEntry(
@@ -247,7 +248,7 @@ class ResultShaper:
             )
             return Shaped(text_answer(kept, note), body, tokens=tokens, saved=tokens)
         try:
-            answer = compile_select(select).apply(value)
+            answer = compile_select(select).apply(value, checkpoint)
         except SelectError as problem:
             note = f"{problem} The call has run; read on with {ways}."
             return Shaped(text_answer(kept, note), body, tokens=tokens, saved=tokens)
@@ -271,7 +272,10 @@ class ResultShaper:
         tokens = count_tokens(text)
         if tokens <= FIND_TOKENS:
             return Shaped(body, tokens=tokens)
-        lines = lines_with(text, words, FIND_TOKENS) or f"No line has any of these words: {words[:200]}"
+        lines = (
+            lines_with(text, words, FIND_TOKENS, checkpoint)
+            or f"No line has any of these words: {words[:200]}"
+        )
         notice = self._notice(estimate(lines), tokens, handle, with_select=False, page=1)
         answer = f"{lines}\n{notice}"
         return Shaped(text_answer(kept, answer), body, form, 0, 0, tokens, tokens - estimate(answer))
@@ -316,7 +320,7 @@ class ResultShaper:
 
         request = suite_call(session, channel, id, params.meta)
         host = traits_of(request.client, request.client_version)
-        work_thread.submit(partial(self._read, entry, params.arguments, fresh, host), answer)
+        work_thread.submit(session, partial(self._read, entry, params.arguments, fresh, host), answer)
 
     def _read(
         self, entry: HandleEntry, arguments: SuiteCall, fresh: str, host: HostTraits
@@ -332,7 +336,7 @@ class ResultShaper:
             return Shaped(shaped.body) if shaped.kept is body else shaped
         text = in_form(kept.text, entry.form)
         if arguments.find:
-            lines = lines_with(text, arguments.find, FIND_TOKENS)
+            lines = lines_with(text, arguments.find, FIND_TOKENS, checkpoint)
             return Shaped(
                 text_answer(kept, lines or f"No line has any of these words: {arguments.find[:200]}")
             )

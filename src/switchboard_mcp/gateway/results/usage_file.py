@@ -57,7 +57,9 @@ class CountKeeper:
             }
         )
         self._written = structs.replace(self.counts)
-        work_thread.submit(partial(append, self._folder, self._child, fresh), lambda outcome: None)
+        work_thread.submit(
+            work_thread.OWN, partial(append, self._folder, self._child, fresh), lambda outcome: None
+        )
 
 
 def append(folder: str, child: str, counts: ResultCounts) -> None:

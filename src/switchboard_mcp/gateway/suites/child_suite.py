@@ -329,7 +329,7 @@ class ChildSuite:
         if args is UNSET or len(memoryview(args)) <= work_thread.LOOP_BYTES:
             register(hidden_values(self.redact_args, args))
         else:
-            work_thread.submit(partial(hidden_values, self.redact_args, args), register)
+            work_thread.submit(work_thread.OWN, partial(hidden_values, self.redact_args, args), register)
 
     def _resume_suspended(
         self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams

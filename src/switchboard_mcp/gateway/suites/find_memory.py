@@ -61,7 +61,7 @@ class FindMemory:
 
     async def shares(self, principal: str, words: Sequence[str]) -> dict[ToolKey, float]:
         """Return by how much to raise each subtool for the words of a query."""
-        choices = await work_thread.run(partial(self.choices, principal))
+        choices = await work_thread.run(work_thread.OWN, partial(self.choices, principal))
         return choices.shares(words_to_keep(words))
 
     def note_search(self, principal: str, words: Sequence[str], shown: Sequence[ToolKey]) -> None:
@@ -83,7 +83,7 @@ class FindMemory:
             return
         search.shown.discard((suite, subtool))
         choice = Choice(suite, subtool, search.words)
-        work_thread.submit(partial(self.append, principal, choice), lambda outcome: None)
+        work_thread.submit(work_thread.OWN, partial(self.append, principal, choice), lambda outcome: None)
 
     def choices(self, principal: str) -> LearnedChoices:
         """Return the choices of a principal; the file is read again only if it has changed."""

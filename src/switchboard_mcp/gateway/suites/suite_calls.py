@@ -105,7 +105,7 @@ class IntrospectCall(HostRequest):
         if sum(tool.size for tool in tools) <= work_thread.LOOP_BYTES:
             self._answer(render())
         else:
-            work_thread.submit(render, self._answer)
+            work_thread.submit(self.session, render, self._answer)
 
     def _answer(self, answer: bytes | Failure | Exception) -> None:
         if not self.is_awaited:  # the host has cancelled meanwhile

@@ -228,7 +228,9 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     memory, words = session.server.memory, query_stems(args.query)
     learned = await memory.shares(session.principal, words) if memory is not None else NOTHING_LEARNED
     index = session.server.search_index(view)
-    matches = await index.refresh_and_find(suites, args.query, args.limit, room, learned)
+    matches = await index.refresh_and_find(
+        work_thread.WorkQueue(session), suites, args.query, args.limit, room, learned
+    )
     if memory is not None:
         memory.note_search(session.principal, words, [(match.suite, match.subtool) for match in matches])
     listed = view.tool_list.direct(host=session.host())
@@ -257,7 +259,7 @@ async def _kept_programs(session: SwitchboardSession, query: str) -> list[FindMa
     kept, suite = session.server.kept, session.view.suite_of(PROGRAM_NAME)
     if kept is None or suite is None or not suite.access.permits("run"):
         return []
-    programs = await work_thread.run(partial(kept.find, query, MAX_PROGRAMS))
+    programs = await work_thread.run(work_thread.WorkQueue(session), partial(kept.find, query, MAX_PROGRAMS))
     return [
         FindMatch(suite.name, "run", signature=f'run(name="{program.name}")', summary=program.description)
         for program in programs

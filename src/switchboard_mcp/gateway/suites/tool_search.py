@@ -27,7 +27,7 @@ from switchboard_mcp.suites.introspect import IntrospectSettings
 from switchboard_mcp.suites.learned_choices import ToolKey
 from switchboard_mcp.suites.search import MAX_FIELD_CHARS, Index, SearchDocument
 from switchboard_mcp.suites.token_estimate import estimate
-from switchboard_mcp.system.work_thread import LOOP_BYTES, run
+from switchboard_mcp.system.work_thread import LOOP_BYTES, WorkClient, run
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.suites.meaning import Meaning, MeaningIndex
@@ -126,6 +126,7 @@ class ToolSearch:
 
     async def refresh_and_find(
         self,
+        client: WorkClient,
         suites: Iterable[ChildSuite],
         query: str,
         limit: int,
@@ -141,10 +142,10 @@ class ToolSearch:
             return find()
         if stale is not None:
             states = self._states
-            built = await run(partial(_build, stale, self._meaning))
+            built = await run(client, partial(_build, stale, self._meaning))
             if self._states is states:  # not changed again meanwhile
                 self._built = built
-        return await run(find)
+        return await run(client, find)
 
     def _stale_tools(self, suites: Iterable[ChildSuite]) -> list[SuiteTools] | None:
         """Return all tools if those of any suite have changed, or None."""

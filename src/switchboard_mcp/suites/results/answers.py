@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -29,6 +31,9 @@ AROUND = 2
 PIECE_CHARS = 400
 _ENDING = re.compile(r"(?i)\b(error|fail|exit|exception|total|passed|summary|warning)")
 _WORD = re.compile(r"\w+")
+# Each word is looked for in all of the text.
+MAX_WORDS = 32
+MAX_WORDS_CHARS = 2_000
 
 
 class TextBlock(Struct):
@@ -174,18 +179,19 @@ def page_of(
     return (text[borders[number - 1] : borders[number]] if 1 <= number <= pages else ""), pages
 
 
-def lines_with(text: str, words: str, tokens: int) -> str:
+def lines_with(text: str, words: str, tokens: int, checkpoint: Callable[[], object]) -> str:
     """Return the lines that have the words, within the budget: those with more and rarer words first.
 
     A long line is shown in pieces. Each piece has the number of its line, and the lines around it if there is room.
+    `checkpoint` is called for each piece, and may raise to end the work.
     """
-    wanted = {word.casefold() for word in _WORD.findall(words)}
+    wanted = {match[0].casefold() for match in islice(_WORD.finditer(words[:MAX_WORDS_CHARS]), MAX_WORDS)}
     pieces = [
         (number, line[start : start + PIECE_CHARS])
         for number, line in enumerate(text.split("\n"), 1)
         for start in range(0, max(len(line), 1), PIECE_CHARS)
     ]
-    matches = [{word for word in wanted if word in piece.casefold()} for _, piece in pieces]
+    matches = [_words_in(piece, wanted, checkpoint) for _, piece in pieces]
     frequency = Counter(word for some in matches for word in some)
     ranked = sorted(
         (index for index, some in enumerate(matches) if some),
@@ -200,6 +206,12 @@ def lines_with(text: str, words: str, tokens: int) -> str:
                     room -= cost
                     shown.add(near)
     return "\n".join(f"{pieces[index][0]}: {pieces[index][1]}" for index in sorted(shown))
+
+
+def _words_in(text: str, wanted: set[str], checkpoint: Callable[[], object]) -> set[str]:
+    checkpoint()
+    folded = text.casefold()
+    return {word for word in wanted if word in folded}
 
 
 def count_tokens(text: str) -> int:

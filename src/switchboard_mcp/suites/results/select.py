@@ -8,6 +8,7 @@ understood. Errors name the nearest field and the shape of the value.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from switchboard_mcp.suites.results.shape import names, shape
 MAX_CHARS = 200
 MAX_NODES = 60
 MAX_STEPS = 500_000
+# Steps between two looks at the time: one step may compare a text of the whole result.
+STEPS_AT_ONCE = 16
 # An answer may not have more values than its source: `[@,@]|[@,@]|…` doubles them each time.
 MIN_VALUES = 1_000
 EXAMPLE = "items[?price > `100`].{id:id,name:name}"
@@ -49,9 +52,12 @@ class Selector(Struct, frozen=True):
     tree: dict[str, Any]
     fields: tuple[str, ...]
 
-    def apply(self, value: object) -> object:
-        """Return the selected part of a value. Raises `SelectError`."""
-        interpreter = _Interpreter()
+    def apply(self, value: object, checkpoint: Callable[[], object]) -> object:
+        """Return the selected part of a value. Raises `SelectError`.
+
+        `checkpoint` is called now and then, and may raise to end the work.
+        """
+        interpreter = _Interpreter(checkpoint)
         try:
             answer = interpreter.visit(self.tree, value)
             limit = max(count_values(value, MAX_STEPS), MIN_VALUES)
@@ -93,13 +99,16 @@ class _TooManyStepsError(Exception):
 class _Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]  # untyped
     """Evaluates an expression within a number of steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, checkpoint: Callable[[], object]) -> None:
         super().__init__()
+        self._checkpoint = checkpoint
         self.steps = 0
         self.field_of_list = ""
 
     def visit(self, node: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         self.steps += 1
+        if not self.steps % STEPS_AT_ONCE:
+            self._checkpoint()
         if self.steps > MAX_STEPS:
             raise _TooManyStepsError
         return super().visit(node, *args, **kwargs)

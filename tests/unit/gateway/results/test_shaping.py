@@ -515,7 +515,7 @@ def test_counts_are_kept_for_later_runs(tmp_path: Path) -> None:
             keeper.changed()
             await asyncio.sleep(0)
             keeper._write()  # as the timer would
-        await work_thread.run(lambda: None)  # after the writes
+        await work_thread.run(work_thread.OWN, lambda: None)  # after the writes
 
     loop.run_until_complete(count())
     loop.close()

@@ -27,7 +27,7 @@ class Clock:
 
 async def settle() -> None:
     """Wait until the work thread has done what was submitted."""
-    await work_thread.run(lambda: None)
+    await work_thread.run(work_thread.OWN, lambda: None)
 
 
 async def test_a_call_after_a_search_is_learned_once_and_by_every_process(tmp_path: Path) -> None:

@@ -118,10 +118,10 @@ def test_the_end_of_a_log_is_kept() -> None:
 
 def test_a_search_shows_lines_with_their_numbers() -> None:
     text = "\n".join(f"line {number}" for number in range(1, 100)) + "\nthe needle is here\nafter"
-    found = lines_with(text, "needle", 100)
+    found = lines_with(text, "needle", 100, bool)
     assert "100: the needle is here" in found
     assert "98: line 98" in found
-    assert lines_with(text, "nothing of it", 100) == ""
+    assert lines_with(text, "nothing of it", 100, bool) == ""
 
 
 @given(json_values)

@@ -57,7 +57,7 @@ VALUE = {
     ],
 )
 def test_an_expression_selects(expression: str, answer: object) -> None:
-    assert compile_select(expression).apply(VALUE) == answer
+    assert compile_select(expression).apply(VALUE, bool) == answer
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_an_expression_that_cannot_be_used_is_refused_before_the_call(expression
 )
 def test_what_selects_nothing_says_why(expression: str, problem: str) -> None:
     with pytest.raises(SelectError, match="select: ") as refused:
-        compile_select(expression).apply(VALUE)
+        compile_select(expression).apply(VALUE, bool)
     assert problem in str(refused.value)
 
 
@@ -116,14 +116,14 @@ HOSTILE = {"items": [{"a": {"b": [1, 2, 3]}, "c": "x"} for _ in range(20_000)]}
 def test_no_expression_takes_long(expression: str) -> None:
     began = time.thread_time()
     with suppress(SelectError):
-        compile_select(expression).apply(HOSTILE)
+        compile_select(expression).apply(HOSTILE, bool)
     assert time.thread_time() - began < 10
 
 
 @given(st.text(alphabet="abc.[]*?=<>!&|(){}:,@$'\"`0123456789 \\_-", max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(SelectError):
-        compile_select(text).apply(VALUE)
+        compile_select(text).apply(VALUE, bool)
 
 
 DIALECTS = ("items[?{f}=={v}]", "$.items[?{f} == {v}]", ".items[?(@.{f}=={v})]", "items[?@.{f} = {v}]")
@@ -139,6 +139,6 @@ def test_every_dialect_of_a_filter_finds_the_same_and_a_wrong_name_is_never_an_e
     literal = json.dumps(wanted, ensure_ascii=False)
     same = [row for row in document["items"] if json.dumps(row["state"]) == json.dumps(wanted)]
     for dialect in DIALECTS:
-        assert compile_select(dialect.format(f="state", v=literal)).apply(document) == same
+        assert compile_select(dialect.format(f="state", v=literal)).apply(document, bool) == same
         with pytest.raises(SelectError, match=r'no field "stat" here\. Nearest: "state"'):
-            compile_select(dialect.format(f="stat", v=literal)).apply(document)
+            compile_select(dialect.format(f="stat", v=literal)).apply(document, bool)

@@ -56,7 +56,7 @@ async def _answer(state: DashboardState, request: ApiRequest, *, allow: bool) ->
     if not (isinstance(gate, CallGate) and gate.questions.answer(id, allow=allow)):
         folder = _folder(state)
         try:
-            await work_thread.run(partial(write_answer, folder, id, allow=allow))
+            await work_thread.run(work_thread.OWN, partial(write_answer, folder, id, allow=allow))
         except OSError as problem:
             raise HTTPException(
                 500, f"The answer cannot be written: {problem.strerror or problem}."
@@ -72,7 +72,7 @@ async def _answer(state: DashboardState, request: ApiRequest, *, allow: bool) ->
 async def open_questions(state: DashboardState) -> list[StoredQuestion]:
     """Return the open questions of all servers of the workspace, the oldest first."""
     folder = _folder(state)
-    return await work_thread.run(partial(stored_questions, folder)) if folder else []
+    return await work_thread.run(work_thread.OWN, partial(stored_questions, folder)) if folder else []
 
 
 def _folder(state: DashboardState) -> str:

@@ -148,7 +148,7 @@ async def call(state: DashboardState, request: ApiRequest) -> CallDetail:
             detail.bodies = "no_right"
         elif details is not None:
             args, detail.result = await work_thread.run(
-                lambda: (details.arguments(watched), details.result(watched))
+                work_thread.OWN, lambda: (details.arguments(watched), details.result(watched))
             )
             detail.args = args
             if not args.cut:

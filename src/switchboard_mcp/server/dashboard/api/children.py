@@ -128,7 +128,9 @@ async def try_subtool(state: DashboardState, request: ApiRequest) -> TriedCall:
     message = msgspec.json.decode(answer, type=RpcMessage)
     result = message.result if message.result is not UNSET else Raw(b"")
     body = bytes(message.error) if message.error is not UNSET else bytes(result)
-    shown = await work_thread.run(partial(show_body, state.services.redactor, body, MOST_SHOWN_CHARS))
+    shown = await work_thread.run(
+        work_thread.OWN, partial(show_body, state.services.redactor, body, MOST_SHOWN_CHARS)
+    )
     return TriedCall(shown, message.error is not UNSET or is_error(body), ms, seq)
 
 

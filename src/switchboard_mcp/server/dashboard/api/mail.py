@@ -144,7 +144,9 @@ async def messages(state: DashboardState, request: ApiRequest) -> object:
         limit=request.number("limit", 50, MOST_ON_PAGE),
     )
     page, redactor = await state.mail.page(message_filter), state.services.redactor
-    briefs = await work_thread.run(lambda: [_brief(redactor, *entry) for entry in page.messages])
+    briefs = await work_thread.run(
+        work_thread.OWN, lambda: [_brief(redactor, *entry) for entry in page.messages]
+    )
     return {
         "messages": briefs,
         "total": page.total,
@@ -162,10 +164,11 @@ async def message(state: DashboardState, request: ApiRequest) -> object:
         raise HTTPException(404, f"'{agent[:80]}' has no message '{id[:150]}'.")
     (stored, thread), redactor = match, state.services.redactor
     return await work_thread.run(
+        work_thread.OWN,
         lambda: {
             **_full(redactor, agent, stored),
             "thread": [_full(redactor, to, reply) for to, reply in thread],
-        }
+        },
     )
 
 
@@ -179,7 +182,7 @@ async def threads(state: DashboardState, request: ApiRequest) -> ThreadPage:
         limit=request.number("limit", MESSAGES_FOR_THREADS, MESSAGES_FOR_THREADS),
     )
     page, redactor = await state.mail.page(message_filter), state.services.redactor
-    rows = await work_thread.run(partial(_thread_rows, redactor, page.messages))
+    rows = await work_thread.run(work_thread.OWN, partial(_thread_rows, redactor, page.messages))
     return ThreadPage(rows, page.next)
 
 
@@ -227,6 +230,7 @@ async def thread(state: DashboardState, request: ApiRequest) -> object:
             receipts.setdefault(receipt.in_reply_to, []).append(receipt)
     redactor = state.services.redactor
     return await work_thread.run(
+        work_thread.OWN,
         lambda: {
             "id": conversation.id,
             "subject": redactor.redact_text(conversation.subject),
@@ -239,7 +243,7 @@ async def thread(state: DashboardState, request: ApiRequest) -> object:
                 for entry in conversation.messages
             ],
             "workflow": _masked(redactor, _run(conversation.run)) if conversation.run is not None else None,
-        }
+        },
     )
 
 
@@ -254,7 +258,7 @@ async def attachment(state: DashboardState, request: ApiRequest) -> AttachmentCo
     redactor, whole = state.services.redactor, await store.attachment(stored.message)
     # Cut so late that no secret within the shown part is cut.
     kept = whole[: redactor.chars_to_keep(MOST_ATTACHMENT_BYTES)]
-    data = await work_thread.run(partial(redactor.mask_registered_json, kept))
+    data = await work_thread.run(work_thread.OWN, partial(redactor.mask_registered_json, kept))
     text = _as_text(data[:MOST_ATTACHMENT_BYTES])
     return AttachmentContent(
         about.name,
@@ -317,7 +321,7 @@ async def workflow(state: DashboardState, request: ApiRequest) -> object:
         "rounds": max((step.round for step in run.steps), default=0),
         "thread": thread_of(run.id),
     }
-    return await work_thread.run(partial(_masked, state.services.redactor, shown))
+    return await work_thread.run(work_thread.OWN, partial(_masked, state.services.redactor, shown))
 
 
 async def _artifact(
@@ -372,7 +376,9 @@ async def workflow_runs(state: DashboardState, request: ApiRequest) -> object:
     store = await require_mail(state).store()
     runs = engine.runs(await store.state())
     shown = [_run(run) for run in reversed(runs.values())]
-    return {"workflows": await work_thread.run(partial(_masked, state.services.redactor, shown))}
+    return {
+        "workflows": await work_thread.run(work_thread.OWN, partial(_masked, state.services.redactor, shown))
+    }
 
 
 def _masked(redactor: Redactor, value: object) -> object:
