@@ -43,6 +43,7 @@ from switchboard_mcp.protocol import jsonrpc, message_meta, versions
 from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage, decode_members
 from switchboard_mcp.protocol.message_meta import Meta
+from switchboard_mcp.protocol.method_traits import misspelled_member
 from switchboard_mcp.suites.suite_arguments import normalize
 from switchboard_mcp.transport.rpc import UNREADABLE, Cancelled, Peer
 
@@ -386,6 +387,8 @@ class Gateway:
         method = methods.METHODS.get(inbound.method)
         if problem is not None:
             inbound.refuse(problem.code, problem.message, problem.data)
+        elif misspelled := misspelled_member(inbound.method, members):
+            inbound.refuse(INVALID_PARAMS, misspelled)
         elif method is None:
             methods.forward_unknown(self, inbound)
         elif not (method.stateless if inbound.is_stateless else method.legacy):

@@ -28,7 +28,7 @@ from switchboard_mcp.protocol.apps import declares_apps
 from switchboard_mcp.protocol.jsonrpc import decode_members
 from switchboard_mcp.protocol.kept_schemes import keeps_scheme
 from switchboard_mcp.protocol.message_meta import LEVELS
-from switchboard_mcp.protocol.method_traits import PROMPT_REF, traits_of
+from switchboard_mcp.protocol.method_traits import PROMPT_REF, fold_name, traits_of
 from switchboard_mcp.suites import suite_arguments
 
 if TYPE_CHECKING:
@@ -322,13 +322,19 @@ def forward_unknown(gateway: Gateway, inbound: IncomingRequest) -> None:
     """Forward an unknown method to the child that may have it (`ToolListCache.extension_child`)."""
     listing = gateway.view_of(inbound.session.viewer).tool_list
     only = listing.extension_child(stateless=inbound.is_stateless)
-    refused = inbound.method.startswith("tasks/") or len(inbound.method) > MAX_METHOD_CHARS
+    refused = len(inbound.method) > MAX_METHOD_CHARS or _is_known(inbound.method)
     if only is None or refused:
         gateway.record_unknown(inbound, "method_unknown")
         rule = EXTENSION_RULE if listing.has_extensions and not refused else ""
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method[:MAX_METHOD_CHARS]}{rule}")
     elif holds_cursor(inbound, only):
         send(inbound, ResolvedName(only, "", ""), inbound.members, PAGED)
+
+
+def _is_known(method: str) -> bool:
+    """Return True if a child may take an unknown method for one that is served here, or for one about a task."""
+    folded = fold_name(method)
+    return folded.startswith("tasks/") or folded in {fold_name(name) for name in METHODS}
 
 
 def _send_item(inbound: IncomingRequest, match: ResolvedName, relay: Relay = AS_IT_IS) -> None:

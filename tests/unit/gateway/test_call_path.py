@@ -701,3 +701,57 @@ def test_a_method_with_an_endless_name_is_neither_forwarded_nor_recorded_whole(b
     assert not scene.reaches(Case(name, {}))
     assert not scene.reaches(Case(f"notifications/{name}", {}, notification=True))
     assert [len(record[3]) for record in recorder.records] == [256]
+
+
+def test_a_member_in_another_spelling_than_a_checked_one_reaches_no_child(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    tool: Json = {"name": "echo", "arguments": {}}
+    ref: Json = {"type": "ref/prompt", "name": "p"}
+    sent: list[tuple[str, Json]] = [
+        *(
+            ("tools/call", {**tool, name: "EVIL"})
+            for name in ("Name", "NAME", "name\0", "name\0x", "na\u200bme", "\uff4eame")
+        ),
+        ("tools/call", {**tool, "argument\u017f": {}}),
+        ("tools/call", {**tool, "_Meta": {}}),
+        ("tools/call", {**tool, "Task": {}}),
+        ("tools/call", {**tool, "task": {"ttl": 1, "TTL": 2}}),
+        ("prompts/get", {"name": "p", "Name": "q"}),
+        ("resources/read", {"uri": "mem://a", "URI": "mem://b"}),
+        ("resources/read", {"uri": "mem://a", "uri\0": "mem://b"}),
+        ("resources/subscribe", {"uri": "mem://a", "Uri": "mem://b"}),
+        ("skills/get", {"uri": "skill://s/SKILL.md", "URI": "skill://t"}),
+        ("completion/complete", {"ref": ref, "argument": {}, "Ref": ref}),
+        ("completion/complete", {"ref": {**ref, "Name": "q"}, "argument": {}}),
+        ("completion/complete", {"ref": {**ref, "tYpe": "ref/resource"}, "argument": {}}),
+        *(
+            (f"tasks/{verb}", {"taskId": "t", name: "u"})
+            for verb in ("get", "result", "cancel")
+            for name in ("TaskId", "task_id", "tas\u212aId")
+        ),
+        ("tasks/list", {"Cursor": "x"}),
+        ("logging/setLevel", {"level": "info", "Level": "debug"}),
+        ("vendor/run", {"requestſtate": "x"}),
+        ("Tools/Call", tool),
+        ("tools/call\0", tool),
+        ("TASKS/GET", {"taskId": "t"}),
+    ]
+    before = len(scene.kid.server.heard)
+    passed = []
+    for method, params in sent:
+        answer = scene.host.answer(scene.host.ask(method, params))
+        if answer is None or "error" not in answer or len(scene.kid.server.heard) != before:
+            passed.append((method, params))
+            before = len(scene.kid.server.heard)
+    assert passed == []
+
+
+def test_members_that_nothing_checks_pass_unchanged(board: Board) -> None:
+    scene = Scene(board, modern=False)
+    further: Json = {"x": [1.50, None], "names": 1, "Über": {"Name": "kept"}, "_meta": {"Name": 1, "a/b": 2}}
+    scene.host.ask("tools/call", {"name": "echo", "arguments": {}, **further})
+    params = scene.kid.server.heard[-1]["params"]
+    assert {name: params.get(name) for name in further if name != "_meta"} == {
+        name: value for name, value in further.items() if name != "_meta"
+    }
+    assert further["_meta"].items() <= params["_meta"].items()

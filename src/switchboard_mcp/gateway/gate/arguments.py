@@ -7,9 +7,12 @@ import json
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from switchboard_mcp.policy.gate.conditions import UNREADABLE
+from switchboard_mcp.policy.gate.spellings import BLANK
 from switchboard_mcp.suites.suite_arguments import unwrap
 
 # Arguments are not unwrapped from a name that is a parameter of the subtool.
+WRAPPERS = ("args", "arguments")
 WRAPPER_PARAMETERS = (frozenset[str](), frozenset({"args"}), frozenset({"arguments"}))
 # As numbers: they are found in bytes four times faster than as bytes.
 BACKSLASH, BRACKET = b"\\["
@@ -22,25 +25,28 @@ class AmbiguousArgumentsError(Exception):
 def readings(args: bytes, schema: Raw | UnsetType = UNSET) -> list[object]:
     """Return the decoded arguments, and what is in them if they are wrapped once more, or hold JSON as text.
 
-    Servers decode the text of an argument that is not a string in their `schema`. Raises `AmbiguousArgumentsError` if a
+    Servers decode the text of an argument that is not a string in their `schema`. What begins as JSON and cannot be
+    decoded here may be decoded there: then `UNREADABLE` is among the readings. Raises `AmbiguousArgumentsError` if a
     name occurs twice, or if they are not an object or cannot be decoded.
     """
     try:
-        is_wrapped = args.find(b'"arg', 0, 24) >= 0
-        if not is_wrapped and (flat := _decode_flat(args)) is not None:
+        if (flat := _decode_flat(args)) is not None:
             return [flat]
         decoded = _decode(args)
-        if type(decoded) is dict and not is_wrapped and not _may_hold_json(decoded):
+        if decoded is None:
+            return [None]
+        if type(decoded) is not dict:
+            raise AmbiguousArgumentsError("they are not an object")
+        is_wrapped = len(decoded) == 1 and not decoded.keys().isdisjoint(WRAPPERS)
+        if not is_wrapped and not _may_hold_json(decoded):
             return [decoded]
-        decodings = [decoded]
+        decodings: list[object] = [decoded]
         if is_wrapped:
             decodings += [_decode(unwrap(args, parameters)) for parameters in WRAPPER_PARAMETERS]
         held = [_with_held_json(reading, schema) for reading in decodings if _may_hold_json(reading)]
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise AmbiguousArgumentsError(f"they cannot be decoded ({problem})") from None
-    if not isinstance(decodings[0], dict | None):
-        raise AmbiguousArgumentsError("they are not an object")
-    return decodings + [reading for reading in held if reading is not None]
+    return decodings + [reading for further in held for reading in further]
 
 
 def _decode_flat(args: bytes) -> dict[str, object] | None:
@@ -70,22 +76,25 @@ def _may_hold_json(arguments: object) -> bool:
     return False
 
 
-def _with_held_json(arguments: object, schema: Raw | UnsetType) -> dict[str, object] | None:
-    """Return the arguments with objects and lists in place of the texts that hold them; None if there are none."""
+def _with_held_json(arguments: object, schema: Raw | UnsetType) -> list[object]:
+    """Return the arguments with objects and lists in place of the texts that hold them, if there are any."""
     if not isinstance(arguments, dict):
-        return None
+        return []
     texts = {
         name: value
         for name, value in arguments.items()
-        if isinstance(value, str) and value[:64].lstrip()[:1] in ("{", "[")
+        if isinstance(value, str) and value.lstrip(BLANK)[:1] in ("{", "[")
     }
     decoded: dict[str, object] = {}
+    is_readable = True
     for name in texts.keys() - (_text_parameters(schema) if texts else ()):
         try:
             decoded[name] = _decode(texts[name].encode())
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            continue  # no server can decode it either
-    return {**arguments, **decoded} if decoded else None
+            # Others decode more than JSON: NaN, halves of surrogate pairs, numbers without bounds, comments.
+            is_readable = False
+    found: list[object] = [{**arguments, **decoded}] if decoded else []
+    return found if is_readable else [*found, UNREADABLE]
 
 
 def _text_parameters(schema: Raw | UnsetType) -> frozenset[str]:

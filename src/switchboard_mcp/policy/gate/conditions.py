@@ -7,6 +7,7 @@ all values do in all forms. What cannot be compared in a short time satisfies th
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -19,6 +20,7 @@ from switchboard_mcp.policy.gate.spellings import (
     MAX_PATH_CHARS,
     Resolve,
     as_folder,
+    has_unknown_folder,
     hosts_of,
     path_forms,
     text_forms,
@@ -31,6 +33,8 @@ from switchboard_mcp.system.star_patterns import matches_stars
 MAX_VALUES = 64
 MAX_DEPTH = 64
 MAX_NUMBER_CHARS = 64
+# File systems of these usually take names that differ in case for one.
+IGNORES_CASE = sys.platform in ("darwin", "win32")
 # A text with one of these may be a path.
 PATH_MARK = re.compile(r"[/\\~%.]")
 
@@ -98,6 +102,8 @@ class Arguments:
             every = [self.values(each) for each in split_names(name)]
             found = [value for values in every for value in values or ()]
             return found if None not in every and len(found) <= MAX_VALUES else None
+        if self._decoded is UNREADABLE:
+            return None
         if is_argument_path(name):
             masks = compile_masks((name,))
             assert masks is not None
@@ -118,7 +124,10 @@ class Arguments:
     def names(self) -> dict[str, list[object]]:
         """Return the values of each name at any depth, in folded case; `TOO_DEEP` if it may be any name."""
         if self._by_name is None:
-            self._by_name = _flat_names(self._decoded) or _all_names(self._decoded)
+            unreadable = self._decoded is UNREADABLE
+            self._by_name = (
+                TOO_DEEP if unreadable else _flat_names(self._decoded) or _all_names(self._decoded)
+            )
         return self._by_name
 
 
@@ -146,6 +155,8 @@ def _all_names(decoded: object) -> dict[str, list[object]]:
 NO_VALUES: list[object] = []
 # Stands for arguments that are nested too deeply to be indexed: they may have any name.
 TOO_DEEP: dict[str, list[object]] = {"": []}
+# Stands for arguments that cannot be decoded: they may have any name and any value.
+UNREADABLE = object()
 
 
 ALTERNATIVE = "|"
@@ -395,35 +406,45 @@ def _as_number(value: object, *, strict: bool) -> float | None:
 
 
 def _inside(value: object, wanted: tuple[str, ...], around: Surroundings, strict: bool) -> bool:
-    """Return whether a path is in a folder: in all of its forms if `strict`, else in any."""
-    within = _within(value, wanted, around)
+    """Return whether a path is in a folder: in all of its forms if `strict`, else in any.
+
+    Case counts if the rule allows. A rule that denies ignores it: some file systems do.
+    """
+    within = _within(value, wanted, around, folded=not strict or IGNORES_CASE)
+    if within and not strict and isinstance(value, str) and has_unknown_folder(value):
+        return True
     return bool(within) and (all(within) if strict else any(within))
 
 
 def _outside(value: object, wanted: tuple[str, ...], around: Surroundings, strict: bool) -> bool:
     """Return whether a path is in no folder: in all of its forms if `strict`, else in any."""
-    within = _within(value, wanted, around)
+    within = _within(value, wanted, around, folded=strict or IGNORES_CASE)
     return not strict if not within else not (any(within) if strict else all(within))
 
 
-def _within(value: object, wanted: tuple[str, ...], around: Surroundings) -> list[bool]:
+def _within(value: object, wanted: tuple[str, ...], around: Surroundings, *, folded: bool) -> list[bool]:
     """Return for each form of a path whether it is in one of the folders; empty if the value cannot be a path."""
     if not isinstance(value, str) or len(value) > MAX_PATH_CHARS:
         return []
     paths = around.paths_of(value)[1]
-    folders = _written_folders(wanted, around.workspace, around.home)
+    if folded:
+        paths = list(map(str.casefold, paths))
+    folders = _written_folders(wanted, around.workspace, around.home, folded)
     within = [path.startswith(folders) for path in paths]
     if all(within):
         return within
     # A further form of a folder can only add paths that are in it, so the disk is not asked about folders before.
     real = _real_folders(wanted, around)
+    if folded:
+        real = tuple(map(str.casefold, real))
     return [path.startswith(real) for path in paths]
 
 
 @lru_cache(maxsize=256)
-def _written_folders(wanted: tuple[str, ...], workspace: str, home: str) -> tuple[str, ...]:
+def _written_folders(wanted: tuple[str, ...], workspace: str, home: str, folded: bool) -> tuple[str, ...]:
     """Return the folders of a rule as it writes them. Links in them are not followed."""
-    return tuple(as_folder(form) for each in wanted for form in written_path_forms(each, workspace, home))
+    folders = [as_folder(form) for each in wanted for form in written_path_forms(each, workspace, home)]
+    return tuple(map(str.casefold, folders) if folded else folders)
 
 
 def _real_folders(wanted: tuple[str, ...], around: Surroundings) -> tuple[str, ...]:

@@ -21,10 +21,19 @@ MAX_PATH_CHARS = 4_096
 MAX_URL_CHARS = 8_192
 # Escapes within escapes: `%252e` is `%2e` is `.`.
 MAX_DECODINGS = 3
-HOME = re.compile(r"\$(HOME\b|\{HOME\})")
+# White space and invisible characters around a text, which one program or another drops.
+BLANK = (
+    "".join(char for char in map(chr, range(0x10000)) if char.isspace() or char <= " ")
+    + "\x7f\u200b\u2060\ufeff"
+)
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})|%([A-Za-z_]\w*)%")
+HOME_VARIABLES = frozenset({"HOME", "USERPROFILE"})
+FOLDER_VARIABLES = frozenset({"PWD", "CD", "INIT_CWD"})
+# Name folders that depend on the server's process.
+UNKNOWN_FOLDER = re.compile(r"OLDPWD|TMPDIR|TE?MP|XDG_\w+|(LOCAL)?APPDATA|PROGRAMDATA")
 NOT_IN_A_URL = re.compile(r"[\s\\\x00]")
 # A text without any of these has one reading as a path.
-UNUSUAL = re.compile(r"[\x00 \t\r\n$\\~:%]")
+UNUSUAL = re.compile(r"[^\x21-\x7e]|[$\\~:%]|^@")
 WEB_SCHEMES = frozenset({"http", "https", "ws", "wss", "ftp"})
 # A URL that every program reads in the same way, and whose host is a name. Most are of this kind, and a match is
 # several times faster than splitting. `++` and `*+` never go back, so the time of a long text is linear and short.
@@ -64,7 +73,7 @@ def absolute_forms(text: str, folder: str, home: str) -> list[str]:
     return [
         written if written[:1] == "/" else f"{folder}/{written}"
         for spelling in _decoded(text)
-        for written in _local_forms(spelling, home)
+        for written in _local_forms(spelling, folder, home)
     ]
 
 
@@ -111,12 +120,12 @@ def host_of(text: str) -> str:
 
 
 def as_folder(path: str) -> str:
-    """Return an absolute path in folded case and with a slash at its end; one inside a folder begins with the folder.
+    """Return an absolute path with a slash at its end; one inside a folder begins with the folder.
 
-    >>> as_folder("/a/bc").startswith(as_folder("/a/b")), as_folder("/a/B/c").startswith(as_folder("/A/b"))
+    >>> as_folder("/a/bc").startswith(as_folder("/a/b")), as_folder("/a/b/c").startswith(as_folder("/a/b"))
     (False, True)
     """
-    return f"{path.casefold().rstrip('/')}/"
+    return f"{path.rstrip('/')}/"
 
 
 def _decoded(text: str) -> dict[str, None]:
@@ -129,13 +138,35 @@ def _decoded(text: str) -> dict[str, None]:
     return found
 
 
-def _local_forms(text: str, home: str) -> list[str]:
-    """Return the readings of a text as a path: with `file:`, `~`, `$HOME` and backslashes."""
-    readings = [text.strip("\x00 \t\r\n")]
+def has_unknown_folder(text: str) -> bool:
+    """Return True if a text names a variable for a folder that only the server knows.
+
+    >>> has_unknown_folder("$TMPDIR/x"), has_unknown_folder("$HOME/x")
+    (True, False)
+    """
+    if "$" not in text and "%" not in text:
+        return False
+    return any(
+        UNKNOWN_FOLDER.fullmatch((match[1] or match[2] or match[3]).upper())
+        for match in VARIABLE.finditer(text)
+    )
+
+
+def _local_forms(text: str, folder: str, home: str) -> list[str]:
+    """Return the readings of a text as a path: with `file:`, `@`, `~`, variables and backslashes."""
+
+    def value_of(match: re.Match[str]) -> str:
+        name = (match[1] or match[2] or match[3]).upper()
+        # The value of another variable is not known here; it is outside of every folder.
+        return home if name in HOME_VARIABLES else folder if name in FOLDER_VARIABLES else f"/{match[0]}"
+
+    readings = [text.strip(BLANK)]
+    if readings[0][:1] == "@":  # some programs read a file of arguments
+        readings.append(readings[0][1:])
     if readings[0][:5].casefold() == "file:":
         readings += _file_uri_paths(readings[0][5:])
-    if "$" in text:
-        readings.append(HOME.sub(lambda _: home, readings[-1]))
+    if VARIABLE.search(text):
+        readings.append(VARIABLE.sub(value_of, readings[-1]))
     if "\\" in text:
         readings.append(readings[-1].replace("\\", "/"))
     if readings[-1][:1] == "~":

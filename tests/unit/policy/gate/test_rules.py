@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from switchboard_mcp.config.gate import GateRule, GateSettings, gate_settings, unsafe_pattern
-from switchboard_mcp.policy.gate.conditions import Arguments, StarPatterns, Surroundings
+from switchboard_mcp.policy.gate.conditions import UNREADABLE, Arguments, StarPatterns, Surroundings
 from switchboard_mcp.policy.gate.rules import (
     GateCall,
     GateRules,
@@ -199,8 +199,30 @@ OUTSIDE = [
     7,
     {"a": 1},
     "x" * 5000,
+    "/W/a",
+    "$PWD/../x",
+    "$TMPDIR/x",
+    "$OLDPWD/x",
+    "${XDG_CONFIG_HOME}/x",
+    "%USERPROFILE%\\x",
+    "@/etc/passwd",
+    "\ufeff/etc/passwd",
+    "\u200b/etc/passwd",
 ]
-INSIDE = ["a", "./a/b", "/w", "/w/a", "a/../b", "file:///w/a", "a%20b", "/W/a", "%2e/a", ".hidden", "a..b"]
+INSIDE = [
+    "a",
+    "./a/b",
+    "/w",
+    "/w/a",
+    "a/../b",
+    "file:///w/a",
+    "a%20b",
+    "%2e/a",
+    "$PWD/a",
+    "ä@b",
+    ".hidden",
+    "a..b",
+]
 
 
 def follow(path: str) -> str:
@@ -313,6 +335,12 @@ def test_patterns_match_what_each_of_them_matches(listed: list[str], text: str) 
         for each in listed
     ]
     assert StarPatterns.compile(listed).match(text) is any(alone)
+
+
+def test_a_rule_about_a_folder_holds_for_a_path_whose_folder_only_the_server_knows() -> None:
+    gate = rules({"deny": True, "args": {"x": {"inside": "~/.config"}}})
+    paths = ["${XDG_CONFIG_HOME}/x", "$TMPDIR/x", "/HOME/me/.CONFIG/x", "%USERPROFILE%\\.config\\x"]
+    assert [path for path in paths if decide(gate, args={"x": path}) != "deny"] == []
 
 
 def test_deny_comes_before_ask_and_ask_before_allow() -> None:
@@ -459,6 +487,20 @@ def test_values_are_found_by_name_at_any_depth_and_by_path_from_the_top() -> Non
     assert args.values("path") == args.values("**.path") == ["a", "b", "c", "d"]
     assert args.values("file.path") == ["a"]
     assert args.values("file*.path") == ["a", "b", "c"]
+
+
+def test_arguments_that_cannot_be_decoded_satisfy_every_condition_of_a_rule_that_denies() -> None:
+    conditions = [
+        {"x": {"equals": 1}},
+        {"x": {"present": False}},
+        {"a.**": {"glob": "b"}},
+        {"x | y": {"outside": "."}},
+        {"x": {"hostIn": "evil.test"}, "y": {"max": 3}},
+    ]
+    denied = [decide(rules({"deny": True, "args": args}), args=UNREADABLE) for args in conditions]
+    assert denied == ["deny"] * len(conditions)
+    allow = rules({"allow": True, "args": {"x": {"glob": "*"}}}, otherwise="deny")
+    assert decide(allow, args=UNREADABLE) == "deny"
 
 
 @pytest.mark.parametrize("args", [{"x": ["a"] * 65}, {"x": [[[["b"]]]], "y": "["}])
