@@ -36,7 +36,7 @@ DECISIONS = """\
 {note}
 
 Architecture decision records: one page for each decision, with its context and consequences.
-Number 9 was withdrawn.
+Numbers that are missing belong to decisions that were withdrawn or about features that were removed.
 
 | | decision | status |
 | --- | --- | --- |

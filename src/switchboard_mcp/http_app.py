@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -37,9 +36,7 @@ from switchboard_mcp.server.http.front import HttpServer
 from switchboard_mcp.setup.child_switch import switch_child
 
 if TYPE_CHECKING:
-    from switchboard_mcp.gateway.factory import Runtime
-    from switchboard_mcp.mail.server import MailServer
-    from switchboard_mcp.server.a2a.a2a_endpoint import A2aEndpoint
+    pass
 
 # The server speaks plain HTTP.
 EXPOSED_HINT = (
@@ -68,8 +65,6 @@ async def serve_http(
         front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
         await front.listen(address.listener)
         link = enable_dashboard(front, address, switchboard, switch_child)
-        if workspace.config.mail.enabled and workspace.config.mail.a2a:
-            front.open_a2a = partial(_open_a2a, switchboard, workspace)
         sweeper = services.start_task(front.sweep())
         relay = start_bridges(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
@@ -91,13 +86,6 @@ async def serve_http(
                 if task is not None:
                     task.cancel()
     return 0
-
-
-def _open_a2a(runtime: Runtime, workspace: Workspace) -> A2aEndpoint:
-    from switchboard_mcp.server.a2a.a2a_endpoint import A2aEndpoint  # Loaded at the first request.
-
-    mail = cast("MailServer", runtime.context.builtin_apps["mail"])
-    return A2aEndpoint(mail, runtime.gateway, workspace.config.http.max_body_bytes)
 
 
 def serve_over_http(options: CommandOptions, address: str) -> int:

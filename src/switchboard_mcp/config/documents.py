@@ -1,12 +1,12 @@
 """Reads configuration documents: JSON with comments and trailing commas, or TOML, to plain values.
 
-Not aware of what a document means. Also formats key paths for messages, reports mistakes and applies renames of keys.
+Not aware of what a document means. Also formats key paths for messages, reports mistakes, and renames and drops keys.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -132,6 +132,31 @@ def rename_keys(document: object, renames: Mapping[str, str]) -> list[tuple[str,
         target[new_name] = value
         warnings.append((old, f"deprecated; use `{new}`. The next release no longer accepts the old name."))
     return warnings
+
+
+def drop_keys(document: object, removed: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Remove keys that no longer exist, in place; `*` in a dotted path stands for any name.
+
+    Returns each key that was present, with a warning that says what to use instead.
+    """
+    warnings = []
+    for pattern, instead in removed.items():
+        parent, _, name = pattern.rpartition(".")
+        for path, section in _sections(document, parent.split(".") if parent else []):
+            if name in section:
+                del section[name]
+                warnings.append((join_key(path, name), f"removed, and ignored. {instead}"))
+    return warnings
+
+
+def _sections(document: object, names: Sequence[str], path: str = "") -> list[tuple[str, dict[str, object]]]:
+    """Return the objects at a path, whose names may be `*`, each with its own path."""
+    if not isinstance(document, dict):
+        return []
+    if not names:
+        return [(path, document)]
+    chosen = document if names[0] == "*" else [name for name in names[:1] if name in document]
+    return [found for name in chosen for found in _sections(document[name], names[1:], join_key(path, name))]
 
 
 def _section(document: object, path: str, *, create: bool = False) -> dict[str, object] | None:

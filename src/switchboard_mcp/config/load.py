@@ -13,7 +13,7 @@ import msgspec
 from switchboard_mcp.config import sections
 from switchboard_mcp.config.agent_names import token_name_problem
 from switchboard_mcp.config.discover import discover
-from switchboard_mcp.config.documents import Unreadable, find_mistakes, read_document, rename_keys
+from switchboard_mcp.config.documents import Unreadable, drop_keys, find_mistakes, read_document, rename_keys
 from switchboard_mcp.config.files.descriptions import describe_suites, read_descriptions
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, UserScope, Workspace
 from switchboard_mcp.config.sandbox import sandbox_mistakes
@@ -32,6 +32,10 @@ from switchboard_mcp.system.user_folders import user_workspace
 UNSUPPORTED_SUFFIXES = ("js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc")
 # Deprecated settings, old to new. Each is accepted for one release, with a warning.
 RENAMED_KEYS = {"audit.whenImpossible": "audit.onError", "mail.starvingMs": "mail.unreadWarnMs"}
+# Settings of features that were removed, and what to use instead. Each is ignored, with a warning. `*` is any name.
+REMOVED_KEYS = {
+    "mail.a2a": "Agents of other systems use the mail tools over MCP, at `/mcp`.",
+}
 
 
 def load_workspace(
@@ -154,7 +158,7 @@ def find_config(folder: str, config_file: str | None) -> str:
 
 
 def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Config:
-    """Read the settings in one file. Deprecated keys are accepted and added to `warnings`."""
+    """Read the settings in one file. Deprecated and removed keys are added to `warnings`."""
     document = read_document(path)
     if document is None:
         raise _invalid(f"{path}: there is no such file.")
@@ -165,9 +169,9 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
         raise _invalid(f"{path}: {document.message}", hint=hint)
     if isinstance(document, dict):
         document.pop("$schema", None)
-        deprecated = rename_keys(document, RENAMED_KEYS)
+        outdated = rename_keys(document, RENAMED_KEYS) + drop_keys(document, REMOVED_KEYS)
         if warnings is not None:
-            warnings.extend(ConfigWarning(path, key, message) for key, message in deprecated)
+            warnings.extend(ConfigWarning(path, key, message) for key, message in outdated)
     try:
         config = msgspec.convert(document, Config)
     except msgspec.ValidationError as problem:

@@ -194,8 +194,6 @@ class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     reassign: dict[str, str] = {}
     """Substitutes: a message that its recipient has not claimed by its `ackBy` goes to the agent named here. A key is
     the name of a recipient, with `*` for any characters."""
-    a2a: bool = False
-    """Let A2A clients send tasks to the agents, with `switchboard serve`: agent cards and JSON-RPC at `/a2a`."""
     channel: bool = False
     """Notify Claude Code of new mail with a channel event, which wakes an idle session. The host must be started with
     this server as a channel."""

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.config.load import load_workspace, nearest_workspace
-from switchboard_mcp.config.models import DEFAULT_GLOBS, Config, Workspace
+from switchboard_mcp.config.load import REMOVED_KEYS, load_workspace, nearest_workspace, read_config
+from switchboard_mcp.config.models import DEFAULT_GLOBS, Config, ConfigWarning, Workspace
 from switchboard_mcp.errors import SwitchboardError
 
 EXAMPLE = """
@@ -91,6 +92,19 @@ def test_a_mistake_under_a_deprecated_key_is_reported_under_the_new_one(tmp_path
     assert refusal(tmp_path, '{"audit": {"whenImpossible": 5}}') == [
         'audit.onError: expected "deny" or "warn", found the number 5.'
     ]
+
+
+def test_settings_of_removed_features_are_ignored_and_the_warning_says_what_to_use(tmp_path: Path) -> None:
+    for pattern, instead in REMOVED_KEYS.items():
+        *sections, name = pattern.replace("*", "some").split(".")
+        document: dict[str, object] = {name: {"anything": 1}}
+        for section in reversed(sections):
+            document = {section: document}
+        warnings: list[ConfigWarning] = []
+        (tmp_path / "switchboard.config.json").write_text(json.dumps(document))
+        read_config(str(tmp_path / "switchboard.config.json"), warnings)
+        (warning,) = warnings
+        assert (warning.key, instead in warning.message) == (pattern.replace("*", "some"), True)
 
 
 def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:

@@ -58,7 +58,6 @@ from switchboard_mcp.protocol import (
 from switchboard_mcp.redaction import arguments, redactor
 from switchboard_mcp.sandbox import denials, egress
 from switchboard_mcp.sandbox.plan import Launch, SandboxPlan
-from switchboard_mcp.server.a2a import a2a_messages
 from switchboard_mcp.server.http import transport_security
 from switchboard_mcp.suites import (
     fuzzy,
@@ -153,32 +152,9 @@ def tool(raw: bytes) -> Raw:
 
 
 # Functions that work on text, on the loop. `size` is what may reach them at once.
-def a2a_params(text: str) -> a2a_messages.SendParams:
-    message = {"messageId": "m", "parts": [{"text": text[at::3]} for at in range(3)]}
-    params: a2a_messages.SendParams = a2a_messages.convert(
-        Raw(json({"message": message})), a2a_messages.SendParams
-    )
-    return params
-
-
 ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "hosts.traits.traits_of": (lambda t: traits.traits_of(t, t), MIB),
     "hosts.traits.parse_version": (traits.parse_version, MIB),
-    "server.a2a.a2a_messages.convert": (a2a_params, MIB),
-    "server.a2a.a2a_messages.to_draft": (lambda t: a2a_messages.to_draft(a2a_params(t).message), MIB),
-    "server.a2a.a2a_messages.send_arguments": (
-        lambda t: a2a_messages.send_arguments(a2a_messages.to_draft(a2a_params(t).message), t),
-        MIB,
-    ),
-    "server.a2a.a2a_messages.text_of": (
-        lambda t: a2a_messages.text_of(
-            a2a_messages.A2aMessage(
-                message_id="m", parts=[a2a_messages.Part(text="")], metadata={"subject": Raw(json(t))}
-            ),
-            "subject",
-        ),
-        MIB,
-    ),
     "protocol.framing.FrameDecoder": (lambda t: framing.FrameDecoder().feed(t.encode()), READ_BYTES),
     "protocol.sse.EventStream": (lambda t: sse.EventStream().feed(t.encode()), READ_BYTES),
     "protocol.jsonrpc.parse": (
@@ -375,12 +351,6 @@ SHAPE = shapes.bounded(
 ON_JSON: dict[str, Callable[[Any, bytes], object]] = {
     # A call into C code that the work thread makes: meanwhile no other thread runs.
     "msgspec.json.encode": lambda value, raw: msgspec.json.encode(value, order="sorted"),
-    "server.a2a.a2a_messages.convert (metadata)": lambda value, raw: a2a_messages.convert(
-        Raw(
-            json({"message": {"messageId": "m", "parts": [{"data": Raw(raw)}], "metadata": {"a": Raw(raw)}}})
-        ),
-        a2a_messages.SendParams,
-    ),
     "protocol.http_headers.find_mirrors": lambda value, raw: http_headers.find_mirrors(raw),
     "protocol.apps.tool_ui": lambda value, raw: apps.tool_ui(Raw(json({"_meta": {"ui": Raw(raw)}}))),
     "protocol.apps.declares_apps": lambda value, raw: apps.declares_apps(
@@ -489,7 +459,6 @@ OFF_LOOP: dict[str, Callable[[Any, bytes], object]] = {
 # Functions without a row, and why.
 EXEMPT = {
     "a constant number of steps on bounded values": """
-        server.a2a.a2a_messages.message_view server.a2a.a2a_messages.to_error
         protocol.client_requests.missing_capability protocol.client_requests.undeclared_capabilities
         protocol.client_requests.capabilities_for_stateless protocol.method_traits.traits_of
         protocol.versions.negotiate_legacy protocol.versions.is_legacy protocol.versions.allows_batches
@@ -652,7 +621,6 @@ def test_every_function_on_the_text_of_others_has_a_row() -> None:
         message_validation,
         team_entries,
         traits,
-        a2a_messages,
     ]
     exempt = {name for names in EXEMPT.values() for name in names.split()}
     rows = {name.split(" (")[0] for table in (ON_TEXT, ON_JSON, OFF_LOOP) for name in table}

@@ -45,11 +45,9 @@ from switchboard_mcp.server.http.validation import Refusal
 if TYPE_CHECKING:
     from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.observability.timeline import ChildTimeline
-    from switchboard_mcp.server.a2a.a2a_endpoint import A2aEndpoint
     from switchboard_mcp.server.dashboard.dashboard import Dashboard
 
 MCP, SSE, HEALTH, METRICS = "/mcp", "/sse", "/health", "/metrics"
-A2A, A2A_CARD, MAIL = "/a2a", "/.well-known/agent-card.json", "mail"
 # Requests in progress get this long on shutdown; hosts do not wait much longer themselves.
 DRAIN_S = 10.0
 # Then buffered responses are flushed.
@@ -110,10 +108,6 @@ class HttpServer:
         self.timelines: Mapping[str, ChildTimeline] = {}  # by child
         self.sample_savings: Callable[[], Coroutine[Any, Any, None]] | None = None  # runs until cancelled
         self._dashboard: Dashboard | None = None
-        self.open_a2a: Callable[[], A2aEndpoint] | None = (
-            None  # called at the first request, if it is enabled
-        )
-        self._a2a: A2aEndpoint | None = None
         self.bus_folder = ""  # of the workspace, if it is connected to a bus
         self.replicas: Replicas | None = None  # set if this is one of several servers
         self._stateless_principals: set[str] = set()  # clients of the stateless protocol
@@ -230,7 +224,7 @@ class HttpServer:
             await self._metrics(exchange)
         elif self._joined is not None and path in (MCP, SSE, MESSAGES):
             await exchange.refuse(404, "This port serves the dashboard of stdio sessions, and no MCP.")
-        elif path not in (MCP, SSE, MESSAGES, STATUS, METRICS) and not self._is_a2a(path):
+        elif path not in (MCP, SSE, MESSAGES, STATUS, METRICS):
             await exchange.refuse(404, "Not found. Use /mcp, /sse, /messages, /health, /status or /metrics.")
         elif exchange.method == "OPTIONS" and origin is not None:
             await exchange.reply(204)
@@ -266,8 +260,6 @@ class HttpServer:
             await self._status(exchange)
         elif path == METRICS:
             await self._metrics(exchange)
-        elif self._is_a2a(path):
-            await self._serve_a2a(exchange)
         elif path == SSE:
             if method == "GET":
                 await self._sse_handler.listen(exchange)
@@ -290,18 +282,6 @@ class HttpServer:
             await self._session_handler.listen(exchange)
         else:
             await self._session_handler.delete(exchange)
-
-    async def _serve_a2a(self, exchange: HttpExchange) -> None:
-        assert self.open_a2a is not None
-        suites = self._gateway.view_of(exchange.principal).suites.values()
-        if not any(suite.child.name == MAIL for suite in suites):
-            await exchange.refuse(403, "This token's profile has no mail, which A2A needs.")
-            return
-        self._a2a = self._a2a or self.open_a2a()
-        await self._a2a.serve(exchange)
-
-    def _is_a2a(self, path: str) -> bool:
-        return self.open_a2a is not None and (path in (A2A, A2A_CARD) or path.startswith(A2A + "/"))
 
     async def _post(self, exchange: HttpExchange) -> None:
         events = exchange.accepts(EVENT_TYPE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from asyncio import Future, get_running_loop
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,6 @@ from switchboard_mcp import __version__
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.locking import drift_review
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.gateway.pipeline.admission import AnswerChannel
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.middleware import is_error
@@ -47,6 +47,21 @@ class TriedCall(Struct, frozen=True, rename="camel"):
     is_error: bool
     ms: float
     seq: int
+
+
+class AnswerChannel:
+    """A reply channel whose answer is awaited."""
+
+    def __init__(self) -> None:
+        self.future: Future[bytes] = get_running_loop().create_future()
+
+    def send(self, message: bytes) -> None:
+        """Drop a notification: nobody reads it."""
+
+    def answer(self, message: bytes) -> None:
+        """Take the response."""
+        if not self.future.done():
+            self.future.set_result(message)
 
 
 class DriftApproval(Struct, forbid_unknown_fields=True):
