@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import EVENT_LOG, REPLICA_VARIABLE, AuditSettings, resolve_bus
@@ -140,13 +140,7 @@ def record_decision(workspace: Workspace, kind: str, child: str, outcome: str) -
 
 
 def start_bridges(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio.Task[None] | None:
-    """Start exchanging mail with Claude Code's teams, and events and mail over a bus, as configured.
-
-    Returns the task of the bus.
-    """
-    mail = switchboard.context.builtin_apps.get("mail")
-    if mail is not None and switchboard.workspace.config.mail.claude_teams:
-        cast("MailServer", mail).start()
+    """Start exchanging events and mail over a bus, if one is configured, and return its task."""
     settings = resolve_bus(switchboard.workspace.config.bus, os.environ, switchboard.workspace.folder)
     if not settings.enabled:
         return None

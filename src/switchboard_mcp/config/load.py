@@ -35,6 +35,7 @@ RENAMED_KEYS = {"audit.whenImpossible": "audit.onError", "mail.starvingMs": "mai
 # Settings of features that were removed, and what to use instead. Each is ignored, with a warning. `*` is any name.
 REMOVED_KEYS = {
     "mail.a2a": "Agents of other systems use the mail tools over MCP, at `/mcp`.",
+    "mail.claudeTeams": "Members of a team use the mail tools, as other hosts do.",
 }
 
 

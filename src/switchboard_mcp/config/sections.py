@@ -197,9 +197,6 @@ class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     channel: bool = False
     """Notify Claude Code of new mail with a channel event, which wakes an idle session. The host must be started with
     this server as a channel."""
-    claude_teams: bool = False
-    """Exchange messages with Claude Code's agent teams whose lead works in this workspace: their members are agents,
-    and agents are in their member lists. Reads and writes `~/.claude/teams`."""
     max_waiting: Count = 100_000
     """Maximum number of messages to one agent that are not settled. Further ones are refused."""
     max_waiting_bytes: Count = 4_294_967_296

@@ -84,7 +84,6 @@ class MailServer:
         self._opening = asyncio.Lock()
         self._unsubscribe: Callable[[], None] | None = None
         self._maintenance: asyncio.Task[None] | None = None
-        self._bridge: asyncio.Task[None] | None = None
         self._warned: dict[str, str] = {}
         # Agents that were written to, or whose inbox has changed since it was empty; an empty name means any.
         self._maybe_unread = {""}
@@ -102,12 +101,6 @@ class MailServer:
         from switchboard_mcp.mail.tools.table import TOOLS  # Loaded when a client opens the suite.
 
         return TOOLS
-
-    def start(self) -> None:
-        """Start the work that needs no client: the bridge to Claude Code's teams, if it is enabled."""
-        if self.settings.claude_teams:
-            bridge = _upkeep().ClaudeTeamsBridge(self.store, self.presence, self.workspace, self._log)
-            self._bridge = self.start_task(bridge.run())
 
     async def open_session(self, notifier: Notifier, caller: ClientIdentity) -> AgentSession:
         """Open a session for a client."""
@@ -150,9 +143,6 @@ class MailServer:
         self._closed = True
         for agent in [agent for agent, again in self._notified.items() if again]:
             await asyncio.to_thread(self.presence.record_notified, agent)
-        if self._bridge is not None:
-            self._bridge.cancel()
-            await asyncio.wait([self._bridge])
         async with self._opening:
             if self._maintenance is not None:
                 self._maintenance.cancel()

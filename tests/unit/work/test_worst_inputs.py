@@ -32,8 +32,6 @@ from switchboard_mcp.gateway.gate import arguments as gate_arguments
 from switchboard_mcp.gateway.pipeline import result_pages
 from switchboard_mcp.hosts import traits
 from switchboard_mcp.mail import path_patterns
-from switchboard_mcp.mail.claude_teams import team_entries
-from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store import filenames, message_validation
 from switchboard_mcp.mail.terminal import input_safety
 from switchboard_mcp.policy import access, drift, resource_uris, tool_hash
@@ -138,13 +136,6 @@ def paged(result: bytes) -> None:
     split = result_pages.split_result(result)
     if split is not None:
         result_pages.build_page(split, result_pages.PageStart(), 20_000)
-
-
-def team_message(text: str) -> MailMessage:
-    """Return a message with this text in every part that a peer writes."""
-    details = {"subject": text, "attachment": {"file": text}}
-    parts = {"sender": "a", "recipient": "b", "created_at": "2026-01-01T00:00:00Z"}
-    return MailMessage(id="msg_1", action="status_update", payload=text, metadata=details, **parts)
 
 
 def tool(raw: bytes) -> Raw:
@@ -274,21 +265,6 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "sandbox.egress.find_rule": (lambda t: egress.find_rule([HostRule("*.a", (1,))], t, 1), MIB),
     "config.sandbox.parse_host": (parse_host, MIB),
     "config.agent_names.is_agent_name": (agent_names.is_agent_name, MIB),
-    "mail.claude_teams.team_entries.inbox_name": (team_entries.inbox_name, MIB),
-    "mail.claude_teams.team_entries.team_agent": (lambda t: team_entries.team_agent(t, t), MIB // 2),
-    "mail.claude_teams.team_entries.read_entry": (
-        lambda t: team_entries.read_entry({"from": t, "text": t, "timestamp": t, "summary": t}),
-        MIB,
-    ),
-    "mail.claude_teams.team_entries.read_entry (object)": (
-        lambda t: team_entries.read_entry({"from": t, "text": "{" + t, "timestamp": t}),
-        team_entries.MAX_TEXT - 1,
-    ),
-    "mail.claude_teams.team_entries.row_for": (
-        lambda t: team_entries.row_for(team_message(t), verified=False, id=t, timestamp=t),
-        MIB,
-    ),
-    "mail.claude_teams.team_entries.notice_row": (lambda t: team_entries.notice_row(t, t, t), MIB),
     "mail.path_patterns.normal_path": (path_patterns.normal_path, MIB),
     "mail.path_patterns.artifact_path": (path_patterns.artifact_path, MIB),
     "mail.path_patterns.fits": (lambda t: path_patterns.fits(t, "*?" * 100), path_patterns.LONGEST_PATH),
@@ -483,9 +459,7 @@ EXEMPT = {
         protocol.http_headers.request_headers protocol.http_headers.argument_headers
         protocol.jsonrpc.get_error protocol.jsonrpc.request protocol.jsonrpc.notification protocol.jsonrpc.result
         protocol.jsonrpc.error protocol.jsonrpc.error_body policy.tool_hash.value_digest
-        suites.savings.flat_listing mail.store.message_validation.validate
-        mail.claude_teams.team_entries.parse_team mail.claude_teams.team_entries.with_agents
-        mail.claude_teams.team_entries.decode_inbox mail.claude_teams.team_entries.encode_inbox""",
+        suites.savings.flat_listing mail.store.message_validation.validate""",
     "a part of a function with a row": """
         protocol.result_ids.task_links
         suites.schema_compaction.pointer suites.schema_compaction.resolve suites.suite_arguments.normalize
@@ -493,7 +467,7 @@ EXEMPT = {
         policy.drift.compare_tools policy.drift.compare_text suites.fuzzy.rank
         mail.store.message_validation.from_draft""",
     "works on the config, or on names that this program has made": """
-        config.agent_names.token_name_problem mail.claude_teams.team_entries.reachable_agents
+        config.agent_names.token_name_problem
         suites.suite_names.suite_names suites.suite_names.twin_names
         redaction.arguments.compile_masks policy.access.access policy.access.patterns
         policy.access.nothing_allowed policy.access.nothing_allowed_remedy
@@ -619,7 +593,6 @@ def test_every_function_on_the_text_of_others_has_a_row() -> None:
         agent_names,
         filenames,
         message_validation,
-        team_entries,
         traits,
     ]
     exempt = {name for names in EXEMPT.values() for name in names.split()}
