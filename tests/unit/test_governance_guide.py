@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.cli.index import COMMANDS, parser_for
 from switchboard_mcp.errors import KINDS
+from tests.cases import each_case
 from tests.conftest import published_schema
 
 REPO = Path(__file__).parents[2]
@@ -44,7 +43,7 @@ def test_the_guide_speaks_of_the_standard_by_its_full_name() -> None:
     assert re.findall(r"Summit Switchboard(?! \(MCP\))", GUIDE) == []
 
 
-@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.split("|")[1].strip()[:60])
+@each_case("clause", CLAUSES, ids=lambda clause: clause.split("|")[1].strip()[:60])
 def test_every_clause_names_a_test_that_exists(clause: str) -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", clause)
     assert named
@@ -83,7 +82,7 @@ def test_every_layer_and_every_threat_of_maestro_has_a_mitigation_with_a_test() 
     assert len(rows) == sum(line.startswith("| ") for line in table) - 2  # no row without a test
 
 
-@pytest.mark.parametrize("page", ["README.md", "SECURITY.md"])
+@each_case("page", ["README.md", "SECURITY.md"])
 def test_readme_and_security_policy_say_what_it_is_and_what_it_is_not(page: str) -> None:
     text = " ".join((REPO / page).read_text(encoding="utf-8").split())
     assert "neither a model router nor a broadcast or e-mail platform" in text

@@ -7,8 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+from tests.cases import each_case
 
 REPO = Path(__file__).resolve().parent.parent.parent
 WORKFLOWS = sorted((REPO / ".github" / "workflows").glob("*.yml"))
@@ -24,7 +25,7 @@ def jobs(name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@each_case("path", WORKFLOWS, ids=lambda path: path.name)
 def test_every_action_is_pinned_by_commit_and_every_job_has_an_end(path: Path) -> None:
     workflow = read(path)
     assert workflow["permissions"] == {"contents": "read"}
@@ -77,7 +78,7 @@ def commands(text: str) -> list[str]:
     return [part.strip() for line in joined.splitlines() for part in re.split(r"&&|\|\||;", line)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path", [REPO / "Dockerfile", *WORKFLOWS, *(REPO / "examples").rglob("*.yml")], ids=lambda path: path.name
 )
 def test_whatever_is_published_installs_by_hash(path: Path) -> None:
@@ -89,7 +90,7 @@ def test_whatever_is_published_installs_by_hash(path: Path) -> None:
     assert loose == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "bound"),
     [
         ("python -m pip install --require-hashes -r requirements/dev.lock", True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from switchboard_mcp.ask.plan import (
     judge,
     to_confirm,
 )
+from tests.cases import each_case
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 OFFERED = {
@@ -48,7 +48,7 @@ def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("turn", "expected"),
     [
         ({"steps": [PlanStep("read_fil", {})], "done": True}, "Did you mean read_file"),
@@ -88,7 +88,7 @@ def test_more_steps_than_are_left_are_not_begun() -> None:
     assert stopped.code == "ask_limit"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("turn", "code"),
     [({"cannot": "no mail here"}, "ask_impossible"), ({"unclear": "which file?"}, "ask_unclear")],
 )
@@ -98,7 +98,7 @@ def test_a_model_may_give_up_and_nothing_runs(turn: dict[str, Any], code: str) -
     assert stopped.code == code
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rule", "requested"),
     [
         ("destructive", ["delete_file"]),

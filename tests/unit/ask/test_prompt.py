@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from switchboard_mcp.ask import prompt
+from tests.cases import each_case
 
 
 def readable(**result: Any) -> str:
     return prompt.readable(msgspec.json.encode(result))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "text"),
     [
         ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "a\nb"),

@@ -14,6 +14,7 @@ from switchboard_mcp.ask.host_access import HostConsent, choose_model
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.ask.sampling import SamplingModel, read_turn
 from switchboard_mcp.errors import SwitchboardError, failure
+from tests.cases import each_case
 
 BRIEF = InitialPrompt(
     "files", "Be careful.", [Offered("read", "Reads.", {"type": "object"})], "Request: read a"
@@ -67,7 +68,7 @@ async def test_the_conversation_grows_and_every_host_can_carry_it() -> None:
     assert params["messages"][4]["content"]["text"] == "== data ==\n\nmore"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "turn"),
     [
         ('{"cannot": "no"}', ModelTurn(cannot="no")),
@@ -79,14 +80,14 @@ def test_the_plan_is_found_in_whatever_stands_around_it(text: str, turn: ModelTu
     assert read_turn(text) == turn
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", ["", "I would call read.", "}{", '{"steps": 7}', '{"steps":[{}]}', "{" * 5000 + "}" * 5000]
 )
 def test_what_is_no_plan_is_odd(text: str) -> None:
     assert "That is not a plan" in read_turn(text).odd
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "code"),
     [
         (CannotAskError(failure("host_refused", "Method not found")), "ask_no_model"),
@@ -107,7 +108,7 @@ async def test_content_in_several_blocks_is_one_text() -> None:
     assert reply.model == "host"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "agreed"),
     [
         ({"action": "accept", "content": {"agree": True}}, "yes"),
@@ -135,7 +136,7 @@ async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
     assert host.requests == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("backend", "host", "expected"),
     [
         ("auto", Host(capabilities=()), "no API key is set, and the host does not lend its model"),

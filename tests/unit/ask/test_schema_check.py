@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from switchboard_mcp.ask.schema_check import MAX_MISTAKES, check
+from tests.cases import each_case
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, -2.0, "", "a", "abc"])
@@ -56,7 +56,7 @@ def test_the_verdict_is_that_of_a_real_validator(schema: Any, value: Any) -> Non
     assert (check(whole, value) == []) is Draft202012Validator(whole).is_valid(value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "value", "expected"),
     [
         ({"required": ["path"]}, {}, "path: is missing"),
@@ -97,7 +97,7 @@ def test_only_as_much_is_told_as_anybody_reads() -> None:
     assert len(check(schema, {})) == MAX_MISTAKES
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schema",
     [
         {"$ref": "#"},

@@ -21,6 +21,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.transport import memory
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 
 Json = dict[str, Any]
@@ -132,7 +133,7 @@ async def test_the_originals_tools_stand_beside_where_that_is_wanted() -> None:
         assert (await client.hear())["result"]["passed"] == {"name": "read", "arguments": {"a": 1}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "kind"),
     [
         ({"error": {"code": -32601, "message": "Method not found"}}, CannotAskError),

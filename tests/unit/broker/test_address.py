@@ -7,13 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.broker import address, shim
 from switchboard_mcp.broker.hello import decode_hello
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "noise"),
     [
         ("TERM", True),
@@ -77,7 +76,7 @@ def test_each_workspace_config_file_and_inherited_limit_has_a_broker_of_its_own(
     assert ran.stdout == "4\n"
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+@each_case("mode", [0o755, 0o770, 0o701])
 def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(0o700)
     folder = tmp_path / "switchboard"
@@ -119,7 +118,7 @@ def test_the_first_message_is_read_as_it_was_written() -> None:
     assert hello.folder == os.getcwd()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "data",
     [
         b"",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.broker.peers import PeerEndedError, check_peer, peer_of
+from tests.cases import each_case
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the broker needs Linux")
 
@@ -73,8 +74,8 @@ def restricted(role: str, restriction: str, folder: Path) -> Iterator[None]:
         process.communicate()
 
 
-@pytest.mark.parametrize("role", ["connect", "listen"])
-@pytest.mark.parametrize("name", RESTRICTIONS)
+@each_case("role", ["connect", "listen"])
+@each_case("name", RESTRICTIONS)
 def test_a_process_with_other_rights_is_on_neither_side(
     name: str, role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

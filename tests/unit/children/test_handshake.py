@@ -5,8 +5,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.children.catalog import ServerSnapshot, read_tools
 from switchboard_mcp.children.handshake import Listed, UnsupportedVersion, fetch_list, shake_hands
 from switchboard_mcp.errors import Failure, failure
@@ -14,6 +12,7 @@ from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport import memory
 from switchboard_mcp.transport.rpc import Peer, PendingRequest
+from tests.cases import each_case
 
 Json = dict[str, Any]
 Answer = Callable[[str, Json], Json | None]
@@ -105,7 +104,7 @@ async def test_a_child_of_both_eras_is_greeted_in_the_handshake_era() -> None:
     assert all("_meta" not in params for _, params in server.heard)
 
 
-@pytest.mark.parametrize("code", [-32022, -32020, -32021, -32600, -32601, -32602])
+@each_case("code", [-32022, -32020, -32021, -32600, -32601, -32602])
 async def test_a_child_that_knows_no_handshake_is_spoken_to_without_one(code: int) -> None:
     server = Server(modern_only(error(code, data={"supported": ["2026-07-28"], "requested": "2025-11-25"})))
     knowledge = await server.meet()
@@ -128,7 +127,7 @@ async def test_a_child_that_knows_no_handshake_is_spoken_to_without_one(code: in
     assert envelope["io.modelcontextprotocol/clientCapabilities"] == {}
 
 
-@pytest.mark.parametrize("code", [-32603, -32000, 1])
+@each_case("code", [-32603, -32000, 1])
 async def test_a_child_that_fails_to_greet_is_not_asked_again(code: int) -> None:
     server = Server(modern_only(error(code, "out of order")))
     problem = await server.meet()
@@ -137,7 +136,7 @@ async def test_a_child_that_fails_to_greet_is_not_asked_again(code: int) -> None
     assert server.methods == ["initialize"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "discovery",
     [
         error(-32601),
@@ -162,7 +161,7 @@ async def test_a_child_that_wants_another_era_and_cannot_go_back_is_to_be_met_an
     assert "not this version" in outcome.problem.message
 
 
-@pytest.mark.parametrize("silent", ["initialize", "server/discover", "tools/list"])
+@each_case("silent", ["initialize", "server/discover", "tools/list"])
 async def test_silence_at_any_step_ends_with_the_limit(silent: str) -> None:
     answer = modern_only(error(-32022))
     server = Server(lambda method, params: None if method == silent else answer(method, params))

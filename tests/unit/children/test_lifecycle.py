@@ -3,8 +3,6 @@ from __future__ import annotations
 import ast
 import inspect
 
-import pytest
-
 from switchboard_mcp.children import child, health
 from switchboard_mcp.children.health import OPEN_RULES
 from switchboard_mcp.children.lifecycle import (
@@ -16,6 +14,7 @@ from switchboard_mcp.children.lifecycle import (
     State,
 )
 from switchboard_mcp.children.restart_rules import decide_restart
+from tests.cases import each_case
 
 RECOVERY = (State.PROBATION, State.READY)
 
@@ -85,14 +84,14 @@ def reachable(start: State) -> set[State]:
 
 
 class TestTable:
-    @pytest.mark.parametrize("state", State)
+    @each_case("state", State)
     def test_a_state_has_a_row_for_all_that_can_happen_in_it_and_no_other(self, state: State) -> None:
         assert {event for before, event in TRANSITIONS if before is state} == POSSIBLE[state]
 
     def test_every_state_is_reached_from_the_first(self) -> None:
         assert reachable(State.CONFIGURED) == set(State)
 
-    @pytest.mark.parametrize("state", State)
+    @each_case("state", State)
     def test_from_every_state_a_child_can_become_ready(self, state: State) -> None:
         assert State.READY in reachable(state)
 

@@ -17,6 +17,7 @@ from switchboard_mcp.config.files.lock_models import LockedChild, LockFile
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import Preset, SandboxSettings
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 from tests.conftest import published_schema
 
 Json = dict[str, Any]
@@ -81,7 +82,7 @@ def test_an_editor_may_be_told_where_the_schema_is(tmp_path: Path) -> None:
     assert b'"$schema": "./x.json"' in lock_file.render(read)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "message"),
     [
         ("", "is empty"),
@@ -133,7 +134,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 # --- entries ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "key"),
     [
         (lambda child: msgspec.structs.replace(child, instructions="Other."), "children.kid.instructions"),
@@ -182,7 +183,7 @@ def test_what_a_call_must_give_is_read_first() -> None:
     assert list(json.loads(bytes(tool.input_schema))["properties"]) == ["path", "all", "head"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("field", "value", "same"),
     [
         ("name", "kit", True),
@@ -207,7 +208,7 @@ def test_a_launch_is_the_same_in_every_checkout() -> None:
     assert lock_file.launch_hash(elsewhere, "/home/ada/w") == lock_file.launch_hash(SPEC, "/w")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other", "same"),
     [
         ("https://u:p@h/mcp?key=1", "https://h/mcp?key=2", True),
@@ -237,7 +238,7 @@ def test_what_is_the_same_stays_as_it_was_written() -> None:
     assert both.instructions == "Be\ngood."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after", "shown", "remarks"),
     [
         (UNSET, UNSET, [], []),

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.children.timeouts import (
     PACKAGE_RUNNERS,
     call_timeout_s,
@@ -10,6 +8,7 @@ from switchboard_mcp.children.timeouts import (
     start_timeout_ms,
 )
 from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings
+from tests.cases import each_case
 
 
 class TestCallTimeout:
@@ -31,11 +30,11 @@ class TestStartTimeout:
     def test_a_spawn_limit_above_the_call_limit_stands(self) -> None:
         assert start_timeout_ms("npx", longest_ms=0, child_spawn_ms=90_000, call_timeout_ms=60_000) == 90_000
 
-    @pytest.mark.parametrize("runner", sorted(PACKAGE_RUNNERS))
+    @each_case("runner", sorted(PACKAGE_RUNNERS))
     def test_a_package_runner_may_always_have_to_download(self, runner: str) -> None:
         assert start_timeout_ms(runner, longest_ms=900, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
 
-    @pytest.mark.parametrize(
+    @each_case(
         "command",
         ["/usr/local/bin/npx", "C:\\Program Files\\nodejs\\npx.cmd", "npx.cmd", "uvx.exe", "./bin/uvx"],
     )
@@ -44,12 +43,12 @@ class TestStartTimeout:
             start_timeout_ms(command, longest_ms=900, child_spawn_ms=8000, call_timeout_ms=60_000) == 60_000
         )
 
-    @pytest.mark.parametrize("command", ["npx-server", "/npx/server", "my-docker", "python", ""])
+    @each_case("command", ["npx-server", "/npx/server", "my-docker", "python", ""])
     def test_a_name_that_only_resembles_one_is_none(self, command: str) -> None:
         assert start_timeout_ms(command, longest_ms=900, child_spawn_ms=8000, call_timeout_ms=60_000) == 8000
 
-    @pytest.mark.parametrize("longest_ms", [2500, 10_000, 23_000, 59_000])
-    @pytest.mark.parametrize("command", ["node", "npx"])
+    @each_case("longest_ms", [2500, 10_000, 23_000, 59_000])
+    @each_case("command", ["node", "npx"])
     def test_a_slow_starter_gets_several_times_its_longest_start(self, command: str, longest_ms: int) -> None:
         limit = start_timeout_ms(command, longest_ms, child_spawn_ms=8000, call_timeout_ms=60_000)
         assert limit >= 3 * longest_ms
@@ -68,7 +67,7 @@ class TestStartTimeout:
 class TestHungStart:
     """A start in progress at 0, when its host leaves."""
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("began", "now", "longest_s", "hung"),
         [
             (-0.1, 1.0, 0.0, False),  # a script whose requests came with the end of its input

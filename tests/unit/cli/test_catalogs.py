@@ -8,6 +8,7 @@ import pytest
 
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 
 TOOL = {"name": "a", "description": "Does it.", "inputSchema": {"type": "object"}}
 
@@ -19,7 +20,7 @@ def written(folder: Path, value: object, name: str = "some.json") -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", ["some.json", "some.json.gz"])
+@each_case("name", ["some.json", "some.json.gz"])
 def test_servers_are_read_plain_and_gzipped(tmp_path: Path, name: str) -> None:
     value = {"servers": [{"server": "x", "tools": [TOOL], "instructions": None, "licence": "MIT"}]}
     [server] = read_catalog(written(tmp_path, value, name))
@@ -38,7 +39,7 @@ def test_two_servers_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert list(by_unique_name(servers)) == ["x", "x-2", "x-3"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "expected"),
     [({}, "neither 'servers' nor 'tools'"), ({"servers": [{"server": "x"}]}, "tools"), (3, "int")],
 )

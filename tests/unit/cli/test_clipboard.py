@@ -7,6 +7,7 @@ import pytest
 
 from switchboard_mcp.cli.clipboard import MOST_BYTES, read_file
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 
 
 def test_a_file_of_the_workspace_is_read_from_wherever_one_is(
@@ -20,7 +21,7 @@ def test_a_file_of_the_workspace_is_read_from_wherever_one_is(
         assert read_file(str(workspace), written) == b"a\x00plan"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "code"),
     [
         ("../outside", "mail_unsafe"),

@@ -16,6 +16,7 @@ from switchboard_mcp.cli.commands.completions import SHELLS, entries
 from switchboard_mcp.cli.completion_names import KINDS, SOURCES, names_for
 from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
 from switchboard_mcp.config.load import load_workspace
+from tests.cases import each_case
 
 HOSTILE = ("$(touch owned)", "`touch owned`", "a;touch owned", "-rf", "a b", "é", "")
 
@@ -46,7 +47,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "expected"),
     [
         (["introspect", "l"], ["lab"]),
@@ -91,7 +92,7 @@ def test_every_argument_that_takes_names_exists_and_every_kind_has_a_source() ->
     assert set(KINDS.values()) == set(SOURCES)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "expected"),
     [
         (("call", "git"), ["github_suite"]),

@@ -23,6 +23,7 @@ from switchboard_mcp.cli.console import (
 from switchboard_mcp.cli.index import COMMANDS
 from switchboard_mcp.cli.main import dispatch
 from switchboard_mcp.errors import failure
+from tests.cases import each_case
 
 # Everything that a terminal interprets, apart from tab and newline.
 OBEYED = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -46,7 +47,7 @@ def written(screen: Screen) -> str:
     return shown
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("is_terminal", "environ", "expected"),
     [
         (True, {}, True),
@@ -65,14 +66,12 @@ def test_colour_is_for_terminals_and_for_those_who_ask(
     assert use_colour(is_terminal, environ) is expected
 
 
-@pytest.mark.parametrize(
-    ("text", "width"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("…", 1), ("👩\u200d💻", 4), ("", 0)]
-)
+@each_case(("text", "width"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("…", 1), ("👩\u200d💻", 4), ("", 0)])
 def test_width_is_what_a_terminal_shows(text: str, width: int) -> None:
     assert visible_width(text) == width
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "width", "expected"),
     [("short", 5, "short"), ("too long", 5, "too…"), ("日本語", 4, "日…"), ("ab", 1, "…")],
 )
@@ -122,7 +121,7 @@ def test_a_style_cannot_be_forged() -> None:
     assert "\x1b" not in written(screen)
 
 
-@pytest.mark.parametrize("text", ["\x9b", "\u202e", "\x7f", "\u2066"])
+@each_case("text", ["\x9b", "\u202e", "\x7f", "\u2066"])
 def test_json_on_a_terminal_means_the_same(text: str) -> None:
     screen = terminal()
     screen.json_line({"value": text})
@@ -193,8 +192,8 @@ def test_a_long_line_is_wrapped_under_its_second_column_and_a_path_is_left_whole
     ]
 
 
-@pytest.mark.parametrize("columns", [60, 80, 100])
-@pytest.mark.parametrize("name", ["", "mail", *COMMANDS])
+@each_case("columns", [60, 80, 100])
+@each_case("name", ["", "mail", *COMMANDS])
 def test_every_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     console = Console(Terminal(), Terminal(), {"COLUMNS": str(columns), "TERM": "xterm"})

@@ -10,6 +10,7 @@ from switchboard_mcp.cli.index import ALL_COMMANDS, COMMANDS, load_command, pars
 from switchboard_mcp.cli.main import OPTIONS_WITH_VALUE, split_command
 from switchboard_mcp.config.serve_flags import FLAGS
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 
 
 def refused(command: str, *arguments: str) -> str:
@@ -18,7 +19,7 @@ def refused(command: str, *arguments: str) -> str:
     return problem.value.failure.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "command", "rest"),
     [
         ([], "", []),
@@ -35,14 +36,14 @@ def test_the_command_stands_anywhere_among_the_common_options(
     assert split_command(arguments) == (command, rest)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "flag"), [("mail wait", "--timeout"), ("mail claim", "--lease"), ("list", "--timeout")]
 )
 def test_a_time_is_a_number(command: str, flag: str) -> None:
     assert refused(command, flag, "nan") == f"{command}: argument {flag}: invalid number value: 'nan'"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "missing"),
     [
         ("gate", "check|test"),
@@ -64,18 +65,18 @@ def test_the_overview_names_every_command_and_every_common_option() -> None:
     assert frozenset(FLAGS) == OPTIONS_WITH_VALUE
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_case("command", COMMANDS)
 def test_every_command_takes_the_common_options(command: str) -> None:
     assert set(parser_for(command).flags) >= {"--json", *FLAGS}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_case("command", COMMANDS)
 def test_every_command_has_help_with_its_own_usage(command: str) -> None:
     text = parser_for(command).format_help()
     assert f"usage: switchboard {load_command(command).usage}" in text
 
 
-@pytest.mark.parametrize("command", ALL_COMMANDS)
+@each_case("command", ALL_COMMANDS)
 def test_every_command_is_where_the_index_says(command: str) -> None:
     assert callable(load_command(command).run)
 

@@ -8,6 +8,7 @@ from switchboard_mcp.cli.preflight import check
 from switchboard_mcp.config.entries import Kind
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.errors import Failure
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_what_keeps_a_child_from_starting_is_found_without_starting_it(
     assert "'x'" in problem.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "url"),
     [("http", "https://example.com/mcp"), ("sse", "http://[::1]:8000/sse"), ("ws", "wss://example.com")],
 )
@@ -56,7 +57,7 @@ def test_a_remote_child_has_no_program(kind: Kind, url: str) -> None:
     assert check(ChildSpec(name="x", source="f", kind=kind, url=url), {}) == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "url", "headers", "place"),
     [
         ("http", "example.com", {}, "f: x.url"),

@@ -9,11 +9,12 @@ import pytest
 from switchboard_mcp.cli.local_client import ToolResult
 from switchboard_mcp.cli.result_view import failure_of, render_block, save
 from switchboard_mcp.errors import SwitchboardError, failure, tool_result
+from tests.cases import each_case
 
 PICTURE = base64.b64encode(b"\x89PNG").decode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("block", "text", "data"),
     [
         ({"type": "text", "text": "hello"}, "hello", None),

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.app import CommandOptions
 from switchboard_mcp.cli.serve_args import parse
 from switchboard_mcp.config.serve_flags import CHOICES
 from switchboard_mcp.observability.log import LEVELS
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "expected"),
     [
         ([], CommandOptions()),
@@ -27,7 +26,7 @@ def test_plain_serving_is_understood_without_a_parser(arguments: list[str], expe
     assert parse(arguments) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         ["list"],

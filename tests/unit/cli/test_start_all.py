@@ -18,6 +18,7 @@ from switchboard_mcp.cli.start_all import (
     SubtoolLine,
 )
 from switchboard_mcp.errors import failure
+from tests.cases import each_case
 
 
 def test_the_board_shows_who_is_still_waited_for_first() -> None:
@@ -39,9 +40,7 @@ def test_the_board_shows_who_is_still_waited_for_first() -> None:
     assert lines == ["* bo   starting, 0 s", "✓ ada  1 subtool", "✗ c    Child 'c': gone. Really."]
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"), [(3, ["a", "b", "c"]), (2, ["a", "… and 2 more"]), (1, ["… and 3 more"])]
-)
+@each_case(("rows", "expected"), [(3, ["a", "b", "c"]), (2, ["a", "… and 2 more"]), (1, ["… and 3 more"])])
 def test_lines_that_do_not_fit_are_counted(rows: int, expected: list[str]) -> None:
     assert [line.text for line in fit_rows([Styled("a"), Styled("b"), Styled("c")], rows)] == expected
 
@@ -53,7 +52,7 @@ def test_a_child_whose_start_is_repeated_waits_again() -> None:
     assert [line.text for line in board.frame("*")] == ["* ada  waiting"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("processors", "kind", "expected"),
     [(0.5, "stdio", 2), (1, "stdio", 2), (4, "stdio", 8), (1, "http", 16), (64, "http", 16)],
 )

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 from switchboard_mcp.cli.console import format_duration, visible_width
 from switchboard_mcp.cli.top_view import SORTS, TopState, draw
+from tests.cases import each_case
 
 NOW = 10_000.0
 ROWS: list[dict[str, object]] = [
@@ -44,7 +43,7 @@ def test_a_pipe_gets_everything_in_plain_lines_of_any_length() -> None:
     assert any("It was not found.\ufffd[2J → Install it." in line for line in lines)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 50), (20, 4)])
+@each_case("size", [(80, 24), (40, 10), (200, 50), (20, 4)])
 def test_a_picture_is_never_larger_than_the_terminal(size: tuple[int, int]) -> None:
     shown = glance(100)
     shown.apply(
@@ -59,9 +58,7 @@ def test_a_picture_is_never_larger_than_the_terminal(size: tuple[int, int]) -> N
     assert all(visible_width(line) <= size[0] for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("sort", "top"), [("trouble", "s1"), ("calls", "s2"), ("latency", "s0"), ("name", "s0")]
-)
+@each_case(("sort", "top"), [("trouble", "s1"), ("calls", "s2"), ("latency", "s0"), ("name", "s0")])
 def test_rows_are_sorted_by_what_one_looks_for(sort: str, top: str) -> None:
     assert sort in SORTS
     lines = draw(glance(), NOW, size=os.terminal_size((120, 24)), sort=sort)
@@ -125,7 +122,7 @@ def test_what_changes_replaces_what_was_known() -> None:
     assert sorted(before) == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "expected"), [(5, "5 s"), (65, "1 min"), (3700, "1 h 01"), (200_000, "2 d 7 h"), (-3, "0 s")]
 )
 def test_a_span_is_told_short(seconds: float, expected: str) -> None:

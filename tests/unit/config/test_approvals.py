@@ -18,6 +18,7 @@ from switchboard_mcp.config.files.approvals import (
     write_approvals,
 )
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 from tests.conftest import published_schema
 
 APPROVALS = Approvals(
@@ -103,7 +104,7 @@ def test_nothing_is_approved_where_there_is_no_file(tmp_path: Path) -> None:
     assert read_approvals(str(tmp_path / "nothing.json")) == Approvals()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "result"),
     [
         ('{"children": {"a": {"lunch": []}}}', "children.a.lunch: unknown key; did you mean `launch`?"),

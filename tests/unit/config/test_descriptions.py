@@ -6,18 +6,15 @@ import itertools
 import json
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.config.files.descriptions import ChildDescription, read_descriptions
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ConfigWarning
+from tests.cases import each_case
 
 SOURCES = ("switchboardDescription", "suites", "file", "description")
 
 
-@pytest.mark.parametrize(
-    "present", [each for size in range(5) for each in itertools.combinations(SOURCES, size)], ids=str
-)
+@each_case("present", [each for size in range(5) for each in itertools.combinations(SOURCES, size)], ids=str)
 def test_the_first_source_that_has_a_text_describes_the_suite(
     tmp_path: Path, present: tuple[str, ...]
 ) -> None:
@@ -44,7 +41,7 @@ def test_an_entry_of_the_bundled_library_can_be_copied(tmp_path: Path) -> None:
     assert warnings == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "key"),
     [
         ("{", ""),

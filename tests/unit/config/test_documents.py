@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.config import documents
 from switchboard_mcp.config.documents import Unreadable, decode_json, join_key, read_document
+from tests.cases import each_case
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=20),
@@ -37,12 +38,12 @@ def test_comments_and_trailing_commas_change_no_value(value: Any, noise: str) ->
     assert decode_json(with_noise(value, noise).encode()) == value
 
 
-@pytest.mark.parametrize("text", ['"// no comment"', '"/* none */"', '", ]"', '"\\" // ,]"', '["a,}",]'])
+@each_case("text", ['"// no comment"', '"/* none */"', '", ]"', '"\\" // ,]"', '["a,}",]'])
 def test_what_stands_in_quotes_is_left_alone(text: str) -> None:
     assert decode_json(text.encode()) == json.loads(text.replace(",]", "]") if text.startswith("[") else text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "[1,,]",
@@ -101,7 +102,7 @@ def test_a_file_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert refused == Unreadable("cannot be read (Permission denied). Check its permissions.")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "name", "joined"),
     [
         ("", "a", "a"),

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.config.isolation import SESSION_PACKAGES, decide_isolation
 from switchboard_mcp.config.models import ChildSpec
+from tests.cases import each_case
 
 
 def spec(name: str, *words: str, kind: str = "stdio") -> ChildSpec:
     return ChildSpec(name=name, kind=kind, command=words[0], args=list(words[1:]), source="x")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("package", sorted(SESSION_PACKAGES))
+@each_case("package", sorted(SESSION_PACKAGES))
 def test_a_server_that_holds_the_state_of_one_user_runs_once_per_session(package: str) -> None:
     assert decide_isolation(spec("a", "npx", "-y", f"{package}@latest"), []) == "session"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("child", "tools", "expected"),
     [
         (spec("memory", "npx", "-y", "@modelcontextprotocol/server-memory"), [], "shared"),

@@ -21,6 +21,7 @@ from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import expand, keyring_variables, missing_variables, secret_values
 from switchboard_mcp.errors import Failure, SwitchboardError
+from tests.cases import each_case
 
 keyring = pytest.importorskip("keyring")
 file_backend = pytest.importorskip("keyrings.alt.file")
@@ -135,7 +136,7 @@ def test_if_one_value_is_refused_none_is_kept(backend: Any, monkeypatch: pytest.
     assert backend.get_password(*stored[0]) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         "@keyring:",
@@ -149,7 +150,7 @@ def test_only_a_random_identifier_is_a_reference(value: str) -> None:
     assert not is_keyring_reference(value)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after"),
     [
         ("A='1'\nTOKEN='x'\nB='2'\n", "A='1'\nB='2'\n"),

@@ -9,6 +9,7 @@ import pytest
 from switchboard_mcp.config.load import REMOVED_KEYS, load_workspace, nearest_workspace, read_config
 from switchboard_mcp.config.models import DEFAULT_GLOBS, Config, ConfigWarning, Workspace
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 
 EXAMPLE = """
 {
@@ -52,10 +53,8 @@ def test_a_workspace_without_a_file_has_the_defaults(tmp_path: Path) -> None:
     assert workspace.config.timeouts.child_spawn_ms == 8000
 
 
-@pytest.mark.parametrize(
-    "suffix", ["js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc"]
-)
-@pytest.mark.parametrize("beside", [None, "{}"], ids=["alone", "beside a config"])
+@each_case("suffix", ["js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc"])
+@each_case("beside", [None, "{}"], ids=["alone", "beside a config"])
 def test_a_config_in_a_form_that_is_not_read_is_a_warning(
     tmp_path: Path, suffix: str, beside: str | None
 ) -> None:
@@ -165,7 +164,7 @@ def test_a_named_file_that_is_missing_is_an_error_that_names_it(tmp_path: Path) 
     assert "--config" in str(caught.value.failure.hint)
 
 
-@pytest.mark.parametrize("suffix", ["js", "mjs", "ts", "yaml"])
+@each_case("suffix", ["js", "mjs", "ts", "yaml"])
 def test_a_named_file_in_a_form_that_is_not_read_gets_the_forms_that_are(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"switchboard.config.{suffix}"
     path.write_text("export default {}")
@@ -180,7 +179,7 @@ def test_a_folder_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> N
         load_workspace(str(tmp_path / "nowhere"), None, {})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "lines"),
     [
         ('{"suites": {"git": {"expose": {"alow": []}}}}',
@@ -223,7 +222,7 @@ def test_every_mistake_is_named_with_its_key_path(tmp_path: Path, text: str, lin
     assert refusal(tmp_path, text) == lines
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "line"),
     [
         ('{"find": {"enabled": 1}}', "find.enabled: expected true or false, found the number 1."),
@@ -255,7 +254,7 @@ def test_what_people_typed_is_not_repeated_in_errors(tmp_path: Path) -> None:
     assert "hunter2" not in "".join(refusal(tmp_path, '{"timeouts": {"rpcMs": "hunter2"}}'))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "message"),
     [
         ('{\n  "suites": {}\n  "timeouts": {}\n}', "is not valid JSON: Expecting ',' delimiter at line 3 column 3."),
@@ -303,7 +302,7 @@ def test_children_and_warnings_come_with_the_workspace(tmp_path: Path) -> None:
     assert workspace.warnings[0].source == str(tmp_path / "switchboard.config.json")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("made", "found"),
     [
         (["repo/.git", "repo/mcps", "repo/a/b"], "repo"),

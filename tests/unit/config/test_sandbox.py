@@ -25,6 +25,7 @@ from switchboard_mcp.config.sandbox import (
     path_problem,
 )
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 
 
 def load(folder: Path, config: object) -> object:
@@ -85,13 +86,11 @@ class TestLayers:
 
 
 class TestPaths:
-    @pytest.mark.parametrize("path", ["/a", "~/a", "${workspace}", "${cache}/x", "${home}/.x", "${package}"])
+    @each_case("path", ["/a", "~/a", "${workspace}", "${cache}/x", "${home}/.x", "${package}"])
     def test_accepted(self, path: str) -> None:
         assert path_problem(path) == ""
 
-    @pytest.mark.parametrize(
-        "path", ["a", "./a", "$HOME/x", "${HOME}", "${workspace}/../x", "/a/${home}", "${tmp}x"]
-    )
+    @each_case("path", ["a", "./a", "$HOME/x", "${HOME}", "${workspace}/../x", "/a/${home}", "${tmp}x"])
     def test_refused(self, path: str) -> None:
         assert path_problem(path)
 
@@ -104,7 +103,7 @@ class TestPaths:
 
 
 class TestHosts:
-    @pytest.mark.parametrize(
+    @each_case(
         ("text", "host", "ports"),
         [
             ("API.example.com", "api.example.com", (80, 443)),
@@ -126,7 +125,7 @@ class TestHosts:
     def test_accepted(self, text: str, host: str, ports: tuple[int, ...]) -> None:
         assert parse_host(text) == HostRule(host, ports)
 
-    @pytest.mark.parametrize(
+    @each_case(
         "text",
         [
             "", ":", ":80", "a:", "a:0", "a:65536", "a:x", "a:80,", "localhost", "http://a", "a/b", "a b", "*a.com",
@@ -155,9 +154,7 @@ class TestFiles:
         assert "suites.x.sandbox.network[1]: `http://bad`" in text
         assert "suites.x.sandbox.files.write[0]: has no variable ${nope}" in text
 
-    @pytest.mark.parametrize(
-        "value", ["stricter", {"preset": "x"}, {"netwrok": "no"}, {"limits": {"memoryMb": 0}}, 1]
-    )
+    @each_case("value", ["stricter", {"preset": "x"}, {"netwrok": "no"}, {"limits": {"memoryMb": 0}}, 1])
     def test_what_the_types_rule_out(self, tmp_path: Path, value: object) -> None:
         with pytest.raises(SwitchboardError) as caught:
             load(tmp_path, {"suites": {"x": {"sandbox": value}}})

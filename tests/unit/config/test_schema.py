@@ -5,11 +5,11 @@ from typing import Any
 
 import jsonschema
 import msgspec
-import pytest
 
 from switchboard_mcp.config import documents
 from switchboard_mcp.config.files.schema_files import SCHEMAS, read_schema
 from switchboard_mcp.config.models import Config
+from tests.cases import each_case
 from tests.conftest import REPO, published_schema
 
 NAMES = sorted(
@@ -57,7 +57,7 @@ def is_valid(config: object) -> bool:
     return jsonschema.Draft202012Validator(SCHEMA).is_valid(config)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_every_schema_is_a_schema(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(published_schema(name))
 
@@ -73,7 +73,7 @@ def test_the_defaults_are_valid_and_stated() -> None:
     assert stated == defaults
 
 
-@pytest.mark.parametrize(
+@each_case(
     "config",
     [
         {"sutes": {}},

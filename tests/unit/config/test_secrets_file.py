@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from switchboard_mcp.config.files.secrets_file import (
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, ConfigWarning
 from switchboard_mcp.config.variables import expand, missing_variables, secret_values
+from tests.cases import each_case
 
 NAMES = st.from_regex(r"[A-Z][A-Z_]{0,8}", fullmatch=True)
 
@@ -33,7 +33,7 @@ def test_a_written_file_is_read_back(values: dict[str, str]) -> None:
     assert append_secrets(data, values) == data
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("A='x y'\n", {"A": "x y"}),
@@ -97,7 +97,7 @@ def test_a_variable_that_is_nowhere_is_named_with_both_places(tmp_path: Path) ->
     assert "secrets.env" in warnings[0].message
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o666])
+@each_case("mode", [0o640, 0o604, 0o620, 0o602, 0o666])
 def test_a_file_that_others_can_read_or_write_is_ignored_with_a_warning(tmp_path: Path, mode: int) -> None:
     path = workspace(tmp_path, "TOKEN='x'\n", KEY="${TOKEN}")
     path.chmod(mode)
@@ -106,7 +106,7 @@ def test_a_file_that_others_can_read_or_write_is_ignored_with_a_warning(tmp_path
     assert any(f"chmod 600 {path}" in warning.message for warning in warnings)
 
 
-@pytest.mark.parametrize("kind", ["link", "folder", "fifo", "large"])
+@each_case("kind", ["link", "folder", "fifo", "large"])
 def test_what_is_no_plain_file_is_ignored_with_a_warning(tmp_path: Path, kind: str) -> None:
     path = workspace(tmp_path, "TOKEN='x'\n")
     other = tmp_path / "other"

@@ -12,6 +12,7 @@ from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.watch_paths import watched_files
 from switchboard_mcp.system.user_folders import user_workspace
+from tests.cases import each_case
 
 
 class Folders:
@@ -41,7 +42,7 @@ def folders(tmp_path: Path) -> Folders:
 A = {"command": "a"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("environ", "platform", "expected"),
     [
         ({"HOME": "/h"}, "linux", "/h/.config/switchboard"),

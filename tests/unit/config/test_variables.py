@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.config.models import ChildSpec, OAuthClient
 from switchboard_mcp.config.variables import VariableUse, expand, secret_values, unsupported_references
 from switchboard_mcp.errors import Failure
+from tests.cases import each_case
 
 ENVIRON = {"A": "one", "EMPTY": "", "HOME": "/home/u", "NESTED": "${A}"}
 
@@ -21,7 +21,7 @@ def filled(text: str) -> str:
     return spec.args[0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "result"),
     [
         ("${A}", "one"),
@@ -119,7 +119,7 @@ def test_any_text_is_filled_or_told_but_never_raises(text: str, environ: dict[st
     assert isinstance(result, Failure) or "${A}" not in text or "A" in environ
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("GITHUB_TOKEN", "ghp_x"),
@@ -138,7 +138,7 @@ def test_a_value_that_may_be_a_secret_is_registered(name: str, value: str) -> No
     assert secret_values(child(env={name: value}), {}) == [value]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("NODE_ENV", "production"),

@@ -4,15 +4,14 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.evidence.claim_rules import CLAIMS, CLEAN_ROOM, LICENCE, PACKAGE
 from switchboard_mcp.system.installation import DISTRIBUTION
+from tests.cases import each_case
 
 REPO = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize("test", sorted({test for row in CLAIMS.values() for test in row.tests}))
+@each_case("test", sorted({test for row in CLAIMS.values() for test in row.tests}))
 def test_every_test_that_a_claim_names_exists(test: str) -> None:
     path, _, name = test.partition("::")
     assert re.search(rf"^(async )?def {name}\(", (REPO / path).read_text(), re.MULTILINE)

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from switchboard_mcp.config.sections import Expose
 from switchboard_mcp.protocol import apps
+from tests.cases import each_case
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 
 SHOWS: Json = {"extensions": {apps.EXTENSION: {"mimeTypes": [apps.MIME_TYPE]}}}
@@ -190,7 +191,7 @@ def test_a_denied_tool_is_denied_to_pages_too(board: Board) -> None:
     assert host.error(host.ask("tools/call", {"name": "refresh", "arguments": {}}))["code"] == -32602
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("meta", "expected"),
     [
         ({"ui": {"resourceUri": "ui://a"}}, apps.ToolUi("ui://a")),
@@ -224,7 +225,7 @@ def content(**members: object) -> Raw:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "changed",
     [
         {"text": "<p> "},
@@ -239,7 +240,7 @@ def test_whatever_changes_in_a_page_changes_its_record(changed: Json) -> None:
     assert apps.page_record(PAGE, content(uri="ui://other")) == apps.page_record(PAGE, content())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "result",
     [
         b"{}",

@@ -6,6 +6,7 @@ import pytest
 
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.policy.resource_uris import matches_template
+from tests.cases import each_case
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 
 PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
@@ -236,7 +237,7 @@ def test_a_completion_for_nothing_is_refused(board: Board, params: Json) -> None
     assert host.error(host.ask("completion/complete", params))["code"] == -32602
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("template", "uri", "expected"),
     [
         ("a://{x}", "a://1", True),

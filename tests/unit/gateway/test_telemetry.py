@@ -17,6 +17,7 @@ from switchboard_mcp.gateway.telemetry import Telemetry, outcome_of
 from switchboard_mcp.observability.metrics import Timings, Value
 from switchboard_mcp.observability.tracing import OpenTelemetry
 from switchboard_mcp.protocol import jsonrpc
+from tests.cases import each_case
 from tests.unit.gateway.board import Board, Json
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -60,7 +61,7 @@ def closing() -> Iterator[list[Traced]]:
         traced.otel.close()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "outcome"),
     [
         ({"content": []}, "ok"),

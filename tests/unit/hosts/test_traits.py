@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from switchboard_mcp.hosts.traits import HOSTS, MAX_KNOWN, UNKNOWN, parse_version, traits_of
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "version", "shows"),
     [
         ("claude-code", "2.1.325", "structured"),
@@ -32,9 +31,7 @@ def test_a_host_is_known_by_name_and_version(name: str, version: str, shows: str
     assert found.shows == shows
 
 
-@pytest.mark.parametrize(
-    "name", ["", "mcp", "my-agent", "claude", "not-claude-code", "opencode2", "x" * 10_000]
-)
+@each_case("name", ["", "mcp", "my-agent", "claude", "not-claude-code", "opencode2", "x" * 10_000])
 def test_a_program_without_a_row_is_unknown(name: str) -> None:
     assert traits_of(name, "1.0") is UNKNOWN
 
@@ -59,6 +56,6 @@ def test_many_names_are_not_all_remembered() -> None:
 VERSIONS = {"2.1": (2, 1), "v1.0-rc.1": (1, 0), "": (), "x": (), "1..2": (1,), "9" * 5000: (999_999,)}
 
 
-@pytest.mark.parametrize(("text", "numbers"), VERSIONS.items())
+@each_case(("text", "numbers"), VERSIONS.items())
 def test_a_version_is_its_numbers(text: str, numbers: tuple[int, ...]) -> None:
     assert parse_version(text) == numbers

@@ -10,6 +10,7 @@ import pytest
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Addressee
+from tests.cases import each_case
 
 
 def refusal(act: Callable[[], object]) -> Failure:
@@ -39,7 +40,7 @@ def test_entries_that_cannot_be_read_are_left_as_names_and_teams_left_out() -> N
     assert agent_registry.agents({"agents": []}) == {}
 
 
-@pytest.mark.parametrize("name", ["../x", "", "a/b", "a\nb", "é", "x" * 65])
+@each_case("name", ["../x", "", "a/b", "a\nb", "é", "x" * 65])
 def test_a_name_that_could_be_a_path_is_refused(name: str) -> None:
     assert refusal(lambda: agent_registry.parse_name(name)).code == "mail_name_invalid"
 
@@ -116,7 +117,7 @@ def test_nobody_is_told_with_the_nearest_names() -> None:
     assert (problem.code, problem.nearest) == ("mail_recipient_unknown", ["reviewer"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first", "then", "left"),
     [
         (

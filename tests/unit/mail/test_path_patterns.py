@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.mail.path_patterns import artifact_path, fits, normal_path, overlap
+from tests.cases import each_case
 
 PIECES = st.sampled_from(["a", "b", "*", "?", "a*", "*b", "**"])
 PATTERNS = st.lists(PIECES, min_size=1, max_size=4).map("/".join)
@@ -15,7 +15,7 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "path"),
     [
         ("a", "a"),
@@ -36,7 +36,7 @@ def test_a_path_has_one_form_inside_the_workspace(written: str, path: str | None
     assert normal_path(written) == path
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "allowed"),
     [
         (".switchboard/reviews/x.md", True),
@@ -53,7 +53,7 @@ def test_of_the_mail_server_only_reviews_can_be_artifacts(written: str, allowed:
     assert (artifact_path(written) is not None) is allowed
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "pattern", "does"),
     [
         ("a/c.py", "a/*.py", True),
@@ -72,7 +72,7 @@ def test_a_path_fits_a_pattern(path: str, pattern: str, does: bool) -> None:
     assert fits(path, pattern) is does
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other", "do"),
     [
         ("src", "src/a.py", True),

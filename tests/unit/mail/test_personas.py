@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.personas import MAX_BYTES, Personas
 from switchboard_mcp.mail.roles import ROLES
+from tests.cases import each_case
 
 
 def message(**more: Any) -> MailMessage:
@@ -36,7 +35,7 @@ def persona_of(personas: Personas, message: MailMessage) -> str | None:
     return passed.persona
 
 
-@pytest.mark.parametrize("role", ROLES)
+@each_case("role", ROLES)
 def test_every_role_has_a_short_persona_of_ours(tmp_path: Path, role: str) -> None:
     text = Personas(str(tmp_path)).for_role(role)
     assert text.text
@@ -85,9 +84,7 @@ def test_a_role_that_the_message_names_wins_and_a_persona_it_brings_along_is_dro
     assert persona_of(personas, message(persona="mine", action="status_update")) is None
 
 
-@pytest.mark.parametrize(
-    "text", ["{", '{"deep":' + "[" * 100_000 + "]" * 100_000 + "}"], ids=["torn", "deep"]
-)
+@each_case("text", ["{", '{"deep":' + "[" * 100_000 + "]" * 100_000 + "}"], ids=["torn", "deep"])
 def test_a_state_that_cannot_be_read_gives_nobody_a_role(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
     assert persona_of(Personas(str(tmp_path)), message()) is None

@@ -10,6 +10,7 @@ import pytest
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import reservations
 from switchboard_mcp.mail.store.store import State
+from tests.cases import each_case
 from tests.unit.mail.office import office
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -50,7 +51,7 @@ def test_who_has_it_may_hold_it_longer_or_give_it_back() -> None:
     assert state["reservations"] == []
 
 
-@pytest.mark.parametrize("path", ["/etc", "../x", "a/../../b", "", "a\nb"])
+@each_case("path", ["/etc", "../x", "a/../../b", "", "a\nb"])
 def test_paths_outside_the_workspace_cannot_be_reserved(path: str) -> None:
     with pytest.raises(SwitchboardError, match="inside the workspace, relative to it"):
         reservations.reserve("ada", [path], 10)

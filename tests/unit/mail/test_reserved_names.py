@@ -14,14 +14,15 @@ from switchboard_mcp.mail.messages import Draft, MailMessage
 from switchboard_mcp.mail.store import dropped_files
 from switchboard_mcp.mail.store.remote import remote_inbox
 from switchboard_mcp.mail.store.store import MessageStore
+from tests.cases import each_case
 from tests.unit.mail.office import office
 
 WRITTEN = ("overseer", "Overseer", "OVERSEER")
 DRAFT = Draft(action="status_update", payload="hello")
 
 
-@pytest.mark.parametrize("written", WRITTEN)
-@pytest.mark.parametrize("token", ["", "overseer", "Overseer"])
+@each_case("written", WRITTEN)
+@each_case("token", ["", "overseer", "Overseer"])
 async def test_no_client_registers_as_the_overseer_with_or_without_a_token(
     tmp_path: Path, written: str, token: str
 ) -> None:
@@ -39,7 +40,7 @@ async def test_a_token_of_that_name_is_no_agent(tmp_path: Path) -> None:
         assert (await client.failure("check_inbox"))["code"] == "mail_identity"
 
 
-@pytest.mark.parametrize("written", WRITTEN)
+@each_case("written", WRITTEN)
 async def test_the_store_sends_in_that_name_for_the_dashboard_only(workspace: Path, written: str) -> None:
     async with await MessageStore.open(str(workspace), watch=False) as store:
         await store.register("ada")
@@ -59,7 +60,7 @@ def test_no_team_has_that_name() -> None:
         agent_registry.create_team("ada", "overseer", ["ada"], [])
 
 
-@pytest.mark.parametrize("written", WRITTEN)
+@each_case("written", WRITTEN)
 async def test_a_dropped_file_in_that_name_is_refused(
     workspace: Path, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.mail.roles import ROLES, file_name, may_assign, read_role
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize("role", ROLES)
+@each_case("role", ROLES)
 def test_every_role_is_known_by_its_name_in_any_spelling(role: str) -> None:
     for written in (role, role.upper(), role.replace(" ", "-")):
         assert read_role(written) == role
     assert read_role(file_name(role)) == role
 
 
-@pytest.mark.parametrize("written", ["boss", "", "coder", "coder  1", "../lead", "lead\n"])
+@each_case("written", ["boss", "", "coder", "coder  1", "../lead", "lead\n"])
 def test_what_is_no_role_is_none(written: str) -> None:
     assert read_role(written) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("by", "agent", "role", "held", "allowed"),
     [
         ("a", "a", "lead", {}, True),

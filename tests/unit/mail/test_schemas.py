@@ -5,11 +5,11 @@ from typing import Any
 
 import jsonschema
 import msgspec
-import pytest
 
 from switchboard_mcp.mail.messages import ACTIONS, MailMessage, Receipt
 from switchboard_mcp.mail.store.filenames import Stem
 from switchboard_mcp.mail.store.signing import sign
+from tests.cases import each_case
 from tests.conftest import published_schema
 
 # As in the protocol's own document.
@@ -39,9 +39,7 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(published_schema(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "example", "shape"), [("message", MESSAGE, MailMessage), ("receipt", RECEIPT, Receipt)]
-)
+@each_case(("name", "example", "shape"), [("message", MESSAGE, MailMessage), ("receipt", RECEIPT, Receipt)])
 def test_the_documents_own_examples_fit_and_keep_every_key(
     name: str, example: dict[str, Any], shape: type[msgspec.Struct]
 ) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from switchboard_mcp.errors import failure
 from switchboard_mcp.observability.log import MAX_LINE, Log, Style, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 
 NOON = 1_700_049_601.25
@@ -63,7 +64,7 @@ def test_fields_that_collide_with_the_head_keep_their_value() -> None:
     assert (line["time_"], line["level"], line["level_"]) == ("mine", "warning", "x")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "shown"),
     [
         ("plain", "plain"),
@@ -107,7 +108,7 @@ def test_a_value_that_cannot_be_shown_does_not_break_the_line() -> None:
     assert one("text", "e", v=Hostile()) == "12:00:01 warning e v=<Hostile>"
 
 
-@pytest.mark.parametrize("style", ["text", "json"])
+@each_case("style", ["text", "json"])
 def test_secrets_are_masked_in_event_names_and_values(style: Style) -> None:
     redactor = Redactor()
     redactor.register("s3same-open")

@@ -20,6 +20,7 @@ from switchboard_mcp.errors import failure
 from switchboard_mcp.observability.log import Log, Style
 from switchboard_mcp.redaction.arguments import compile_masks
 from switchboard_mcp.redaction.redactor import NEVER_LOG, Redactor
+from tests.cases import each_case
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 SECRET = "s3cr3t/value+with=odd&parts"
@@ -79,7 +80,7 @@ def serialised(style: Style) -> bytes:
     return b"".join(lines)
 
 
-@pytest.mark.parametrize("style", ["json", "text"])
+@each_case("style", ["json", "text"])
 def test_log_serializer_redaction_snapshot(style: Style) -> None:
     snapshot = SNAPSHOTS / f"log-redaction.{style}"
     now = serialised(style)
@@ -89,7 +90,7 @@ def test_log_serializer_redaction_snapshot(style: Style) -> None:
     assert now == serialised(style)
 
 
-@pytest.mark.parametrize("style", ["json", "text"])
+@each_case("style", ["json", "text"])
 def test_the_snapshot_itself_holds_no_secret(style: Style) -> None:
     text = (SNAPSHOTS / f"log-redaction.{style}").read_text()
     for part in (SECRET, HEXED, HEXED.lower(), HEXED.upper(), PIN, "unknown-password", SECRET.encode().hex()):

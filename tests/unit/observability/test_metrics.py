@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from switchboard_mcp.observability.metrics import BOUNDARIES, DURATION, METRICS, Timings, Value, render
+from tests.cases import each_case
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -36,7 +36,7 @@ def test_values_are_read_as_they_were_written() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a\\nb", "naïve ☎", "x} 1\nevil 2", ""])
+@each_case("name", ['a"b', "a\\b", "a\nb", "a\\nb", "naïve ☎", "x} 1\nevil 2", ""])
 def test_no_name_of_a_child_can_break_out_of_its_label(name: str) -> None:
     text = render([Value("switchboard_child_up", 1, {"child": name})])
     assert parsed(text) == {("switchboard_child_up", (("child", name),)): 1}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.observability.timeline import BOUNDS, TIERS, ChildTimeline, Timeline, percentile
+from tests.cases import each_case
 
 FINE_S, FINE_MOST = TIERS[0]
 
@@ -25,7 +26,7 @@ def test_calls_of_one_span_are_told_together_and_quiet_times_not_at_all() -> Non
     assert newest == timeline.points()[-1]
 
 
-@pytest.mark.parametrize("hours", [0.1, 1, 10, 100])
+@each_case("hours", [0.1, 1, 10, 100])
 def test_memory_is_bounded_and_every_call_is_told_once_however_long_it_runs(hours: float) -> None:
     timeline = Timeline()
     begin, step = 1_000_003, 5
@@ -42,7 +43,7 @@ def test_memory_is_bounded_and_every_call_is_told_once_however_long_it_runs(hour
     assert {point.seconds for point in points[-FINE_MOST + 12 :]} == {FINE_S}
 
 
-@pytest.mark.parametrize("step", [7, 30, 59, 60, 90, 300, 900, 3600])
+@each_case("step", [7, 30, 59, 60, 90, 300, 900, 3600])
 def test_calls_that_come_rarely_are_each_told_once_too(step: int) -> None:
     timeline = Timeline()
     count = min(2_000, TIERS[2][1] * max(1, TIERS[2][0] // step))
@@ -73,7 +74,7 @@ def test_a_clock_that_is_set_back_loses_no_call() -> None:
     assert sum(point.calls for point in timeline.points()) == 3
 
 
-@pytest.mark.parametrize("ms", [0.05, 0.3, 1.0, 7.0, 250.0, 59_000.0])
+@each_case("ms", [0.05, 0.3, 1.0, 7.0, 250.0, 59_000.0])
 def test_a_time_is_told_within_a_tenth(ms: float) -> None:
     timeline = Timeline()
     timeline.add(0.0, ms, failed=False)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.policy.access import Access, access, denial
+from tests.cases import each_case
 
 NAMES = st.text(alphabet="ab*?[]!-", max_size=4)
 
@@ -16,7 +16,7 @@ def rule(allow: list[str] | None = None, deny: list[str] | None = None) -> Acces
     return access(Expose(allow=allow or [], deny=deny or []))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("allow", "deny", "subtool", "permitted"),
     [
         ([], [], "click", True),

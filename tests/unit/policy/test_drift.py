@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.policy import drift
 from switchboard_mcp.policy.drift import FOR_MODELS, compare, compare_text, compare_tools, word_diff
+from tests.cases import each_case
 
 Json = dict[str, Any]
 BASE: Json = {
@@ -40,7 +39,7 @@ def test_what_is_the_same_says_nothing() -> None:
     assert describe(BASE) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("after", "reads"),
     [
         (
@@ -141,7 +140,7 @@ def test_an_endless_text_is_compared_in_no_time() -> None:
     assert " → " in word_diff(one, other, 20)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("before", "after", "expected"),
     [
         ("Allowed commands: ls, cat, echo.", "Allowed commands: echo, ls, cat.", True),

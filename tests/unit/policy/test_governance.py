@@ -12,6 +12,7 @@ from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.policy.governance import ENABLED, govern, is_enabled
 from tests.acl import OPENINGS
+from tests.cases import each_case
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 
@@ -64,7 +65,7 @@ def test_a_value_from_the_environment_is_judged_as_if_it_were_written(place: Pla
     assert "args[2]: contains the shell metacharacter `;`" in posture.workspace.absent["good"].message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "on"),
     [("true", True), (" TRUE ", True), ("false", False), ("1", False), ("yes", False), ("", False)],
 )

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.policy.resource_uris import spellings
+from tests.cases import each_case
 
 SECRET = "mem://host/secret/key"
 DENY = access(Expose(deny=["mem://host/secret*"]))
@@ -109,7 +109,7 @@ def test_without_rules_a_uri_is_opaque(uri: str) -> None:
     assert access(Expose()).permits_uri(uri)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "uri",
     [
         "file:///home/ada/notes.md",
@@ -128,7 +128,7 @@ def test_an_ordinary_uri_is_unambiguous(uri: str) -> None:
     assert spellings(uri)[0] == uri
 
 
-@pytest.mark.parametrize(
+@each_case(
     "uri",
     [
         "a://b/../c",
@@ -159,8 +159,6 @@ def test_an_ambiguous_uri_is_refused_as_soon_as_there_is_a_rule(uri: str) -> Non
     assert not access(Expose(allow=["*"])).permits_uri(uri)
 
 
-@pytest.mark.parametrize(
-    "uri", ["a" * 1_000_000, "%41" * 300_000, "/." * 500_000, "//" * 500_000, "é" * 300_000]
-)
+@each_case("uri", ["a" * 1_000_000, "%41" * 300_000, "/." * 500_000, "//" * 500_000, "é" * 300_000])
 def test_a_long_uri_costs_no_more_than_its_length(uri: str) -> None:
     spellings(uri)

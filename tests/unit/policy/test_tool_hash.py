@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.policy import tool_hash
+from tests.cases import each_case
 
 Json = dict[str, Any]
 READ: Json = {
@@ -43,7 +44,7 @@ def parameter(**keywords: Any) -> Json:
     return changed(inputSchema={"type": "object", "properties": {"x": keywords}})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "same",
     [
         pytest.param(changed(description="Reads one\tfile.  Gives its\n text. "), id="white space"),
@@ -58,7 +59,7 @@ def test_what_only_differs_in_writing_has_the_same_hash(same: Json) -> None:
     assert digest(same) == digest(READ)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         pytest.param(changed(name="read2"), id="name"),
@@ -79,7 +80,7 @@ def test_what_says_something_else_has_another_hash(other: Json) -> None:
     assert digest(other) != digest(READ)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other"),
     [
         ("2026-11-15T10:00:00Z", "2026-11-15T10:00:01.250Z"),
@@ -102,7 +103,7 @@ def test_a_default_that_is_another_each_time_is_no_change(one: object, other: ob
     assert digest(parameter(default=one)) == digest(parameter(default=other))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other"),
     [
         ("text", "bytes"),
@@ -142,7 +143,7 @@ def test_the_order_of_items_counts_where_it_means_something() -> None:
     assert digest(parameter(default=["a", "b"])) != digest(parameter(default=["b", "a"]))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "raw", [b'{"name":"x","description":"\\ud800"}', b'{"name":"x","inputSchema":' + b'{"not":' * 5000 + b"1"]
 )
 def test_a_tool_that_cannot_be_read_is_pinned_by_its_bytes(raw: bytes) -> None:

@@ -26,6 +26,7 @@ from switchboard_mcp.programs.shapes import shape_of, to_schema
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.detail_levels import Level, describe
 from switchboard_mcp.system import work_thread
+from tests.cases import each_case
 
 SPEC = ChildSpec(name="github", kind="stdio", command="github-server", source="test")
 TOOL = Tool("get_issue")
@@ -253,9 +254,7 @@ def locked_child(results: dict[str, dict[str, Any]]) -> LockedChild:
     )
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b'{"format":2,"subtools":{"x":{}}}', b'{"subtools":[1]}', b"\xff"]
-)
+@each_case("data", [b"", b"{", b'{"format":2,"subtools":{"x":{}}}', b'{"subtools":[1]}', b"\xff"])
 def test_a_file_that_cannot_be_read_is_forgotten(tmp_path: Path, data: bytes) -> None:
     catalog = Catalog(str(tmp_path))
     catalog.store_learned(SPEC, data)

@@ -11,6 +11,7 @@ import pytest
 from pydantic_monty import Monty, MontyComplete, MontyError
 
 from switchboard_mcp.programs.checking import hints, manifest
+from tests.cases import each_case
 
 MODULES = {"github": ["list_issues", "create_issue"], "slack": ["post"], "time_suite": ["now"]}
 LIST, CREATE, POST = ("github", "list_issues"), ("github", "create_issue"), ("slack", "post")
@@ -28,7 +29,7 @@ def calls(code: str) -> set[tuple[str, ...]]:
     return {tuple(call) for call in found["calls"]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "expected"),
     [
         ("1 + 1", set()),
@@ -61,7 +62,7 @@ def test_a_mention_counts_as_a_call(code: str, expected: set[tuple[str, ...]]) -
     assert calls(code) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "words"),
     [
         ("from github import *", "hides"),
@@ -245,7 +246,7 @@ def test_what_runs_although_the_checker_refuses_it_is_listed() -> None:
     assert sorted(analyse(code)["allowed"]) == [[1, "unresolved-import"], [3, "invalid-syntax"]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "word"),
     [
         ('x = f"{d["a"]}"', "other kind of quotes"),
@@ -259,7 +260,7 @@ def test_newer_syntax_gets_a_hint(code: str, word: str) -> None:
     assert sys.version_info >= (3, 12) or any(word in message for message in messages)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "code",
     [
         "(" * 50_000 + ")" * 50_000,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.errors import failure, tool_result
 from switchboard_mcp.programs.result_values import (
     MAX_MESSAGE_CHARS,
@@ -14,13 +12,14 @@ from switchboard_mcp.programs.result_values import (
     settle_response,
     settle_result,
 )
+from tests.cases import each_case
 
 
 def text(*texts: str, **more: Any) -> bytes:
     return json.dumps({"content": [{"type": "text", "text": one} for one in texts], **more}).encode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "value"),
     [
         (text("shown", structuredContent={"a": 1}), {"a": 1}),
@@ -48,7 +47,7 @@ def test_a_value_is_structured_content_else_json_else_text(result: bytes, value:
     assert (json.loads(settled.value) if settled.text is None else settled.text) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "raised", "words"),
     [
         (text("no such issue", isError=True), "RuntimeError", "no such issue"),

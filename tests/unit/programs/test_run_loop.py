@@ -30,6 +30,7 @@ from switchboard_mcp.programs.engine import (
 )
 from switchboard_mcp.programs.run_log import RunLogError, RunStore
 from switchboard_mcp.programs.run_loop import Outcome, open_log, recover, run
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 from tests.unit.programs import ten_calls
 from tests.unit.programs.ten_calls import CrashError, CrashingLog, Server
@@ -377,7 +378,7 @@ LIES: dict[str, tuple[Sequence[Step], str]] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@each_case("lie", LIES)
 async def test_no_lie_of_a_helper_makes_more_calls_or_an_endless_wait(lie: str) -> None:
     steps, message = LIES[lie]
 

@@ -6,7 +6,6 @@ from functools import reduce
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,13 +20,14 @@ from switchboard_mcp.programs.shapes import (
     to_schema,
 )
 from switchboard_mcp.suites.signature import result_type
+from tests.cases import each_case
 
 
 def learned(*values: object) -> Shape:
     return reduce(merge, map(shape_of, values))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("values", "expected"),
     [
         ([{"id": 1, "name": "a"}], "{id: integer, name: string}"),
@@ -59,7 +59,7 @@ def test_a_map_stays_a_map() -> None:
     assert result_type(to_schema(shape)) == "{[key]: integer}"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "expected"),
     [
         ({"id": 1, "user": {"name": "a"}, "tags": ["x"]}, ""),
@@ -108,7 +108,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         nested(500),

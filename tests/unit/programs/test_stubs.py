@@ -16,6 +16,7 @@ from bench.data import CATALOGS
 from bench.program_checks import Checker, random_calls
 from switchboard_mcp.programs.checking import names, stubs
 from switchboard_mcp.programs.checking.stubs import ProgramTool
+from tests.cases import each_case
 
 EVERYTHING = type("Everything", (frozenset,), {"__contains__": lambda *_: True})()
 
@@ -34,7 +35,7 @@ def argument(schema: object, **more: object) -> str:
     return f"{records}; {inner}".lstrip("; ").replace("_b.", "").replace("_t.", "").replace("_x.", "")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "expected"),
     [
         ("list_issues", "list_issues"),
@@ -69,7 +70,7 @@ def test_modules_do_not_clash_with_those_of_the_interpreter() -> None:
     assert len({*table.values()}) == len(table)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "expected"),
     [
         ({"type": "string"}, "str"),
@@ -141,7 +142,7 @@ def test_a_tool_named_like_a_type_switches_nothing_off() -> None:
     assert [(one.line, one.code) for one in found] == [(2, "invalid-argument-type")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schema",
     [
         {"properties": {f"p{n}": {"properties": {f"q{m}": {} for m in range(90)}} for n in range(90)}},

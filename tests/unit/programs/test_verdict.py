@@ -13,6 +13,7 @@ from switchboard_mcp.programs.checking.diagnostics import could_be, weight
 from switchboard_mcp.programs.checking.stubs import ProgramTool
 from switchboard_mcp.programs.checking.verdict import verdict
 from switchboard_mcp.programs.engine import CheckReport, Diagnostic, Failed
+from tests.cases import each_case
 
 VALID, FAULTY = sample_programs("valid.txt"), sample_programs("faulty.txt")
 
@@ -87,7 +88,7 @@ def test_a_crowd_of_errors_is_cut(checker: Checker) -> None:
     assert "… and 30 more" in found.text()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "expected", "fits"),
     [
         ("str", 'Literal["a", "b"]', True),
@@ -116,7 +117,7 @@ def test_a_value_that_may_be_right_does_not_refuse(value: str, expected: str, fi
     assert could_be(value, expected) is fits
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("code", "message", "expected"),
     [
         ("unresolved-attribute", "Attribute `x` is not defined on `None` in union `A | None`", "warning"),
@@ -138,7 +139,7 @@ def test_messages_have_a_weight(code: str, message: str, expected: str) -> None:
     assert weight(Diagnostic(code, message, 1, 1), "x") == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     "analysis",
     [
         {

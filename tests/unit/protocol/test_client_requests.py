@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.protocol import client_requests
 from switchboard_mcp.protocol.client_requests import TASKS, ClientRequest
+from tests.cases import each_case
 
 Json = dict[str, Any]
 URL = {"mode": "url", "message": "m", "url": "https://x"}
@@ -17,7 +17,7 @@ def raw(value: object) -> Raw:
     return Raw(json.dumps(value).encode())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("capabilities", "method", "params", "expected"),
     [
         ({"sampling": {}}, "sampling/createMessage", {}, None),
@@ -51,7 +51,7 @@ def test_a_question_without_params_is_one_for_a_form() -> None:
     assert client_requests.missing_capability(b'{"elicitation":{}}', "elicitation/create", Raw(b"[]")) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("params", "expected"),
     [
         ({}, {}),
@@ -74,7 +74,7 @@ def test_a_question_without_params_stays_without() -> None:
     assert client_requests.to_input_request("roots/list", UNSET) == {"method": "roots/list"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params", "expected"),
     [
         ("elicitation/create", URL, {**URL, "elicitationId": "id"}),
@@ -115,7 +115,7 @@ def test_urls_that_an_error_wants_visited_become_questions() -> None:
     }
 
 
-@pytest.mark.parametrize("data", [UNSET, raw(None), raw({}), raw({"elicitations": [1]}), raw([])])
+@each_case("data", [UNSET, raw(None), raw({}), raw({"elicitations": [1]}), raw([])])
 def test_an_error_that_names_no_urls_asks_nothing(data: Raw) -> None:
     assert client_requests.url_input_requests(data) == {}
 
@@ -127,12 +127,12 @@ def test_a_question_is_marked_with_our_token_and_theirs_is_kept() -> None:
     assert theirs == Raw(b'"t"')
 
 
-@pytest.mark.parametrize("params", [b"{}", b'{"a":"progressToken"}', b'{"progressToken":1}', b'{"_meta":{}}'])
+@each_case("params", [b"{}", b'{"a":"progressToken"}', b'{"progressToken":1}', b'{"_meta":{}}'])
 def test_a_question_without_a_token_stays_as_it_is(params: bytes) -> None:
     assert client_requests.replace_progress_token(params, b"9") == (params, None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("capabilities", "native", "tasks", "expected"),
     [
         ({"sampling": {"tools": {}}, "roots": {}}, True, False, {"sampling": {"tools": {}}, "roots": {}}),
@@ -163,7 +163,7 @@ def test_a_modern_child_hears_of_what_can_be_driven(
     assert json.loads(result) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("capabilities", "needed", "expected"),
     [
         ({}, {"sampling": {}}, {"sampling": {}}),

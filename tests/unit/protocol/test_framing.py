@@ -4,7 +4,6 @@ import itertools
 import time
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from switchboard_mcp.protocol.framing import (
     Oversized,
 )
 from switchboard_mcp.protocol.jsonrpc import find_id
+from tests.cases import each_case
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 ANSWER = '{"jsonrpc":"2.0","id":2,"result":{"text":"naïve ☕ 🎉"}}'.encode()
@@ -149,14 +149,14 @@ class TestChunking:
         assert splitter.feed(headed(PING)[:-1]) == []
         assert splitter.feed(PING[-1:]) == [PING]
 
-    @pytest.mark.parametrize("place", range(1, len(headed(ANSWER))))
+    @each_case("place", range(1, len(headed(ANSWER))))
     def test_a_message_split_inside_its_headers_or_body_is_whole(self, place: int) -> None:
         data = headed(ANSWER)
         assert split([data[:place], data[place:] + headed(PING)]) == [ANSWER, PING]
 
 
 class TestContentLength:
-    @pytest.mark.parametrize(
+    @each_case(
         "header",
         [
             b"Content-Length: %d\r\n\r\n",
@@ -198,12 +198,12 @@ class TestContentLength:
 
 
 class TestLyingHeaders:
-    @pytest.mark.parametrize("value", [b"abc", b"-5", b"", b"1e3", b"+7", b"5 5", b"0x10", "٣".encode()])
+    @each_case("value", [b"abc", b"-5", b"", b"1e3", b"+7", b"5 5", b"0x10", "٣".encode()])
     def test_a_length_that_is_no_number_is_noise_and_the_stream_lives_on(self, value: bytes) -> None:
         line = b"Content-Length: " + value
         assert split([line + b"\r\n\r\n" + PING + b"\n"]) == [NonMessage(line.strip()), PING]
 
-    @pytest.mark.parametrize("digits", ["2147483647", "99999999999999999999", "9" * 5000])
+    @each_case("digits", ["2147483647", "99999999999999999999", "9" * 5000])
     def test_a_length_beyond_all_reason_does_not_swallow_the_stream(self, digits: str) -> None:
         line = b"Content-Length: " + digits.encode()
         assert split([line + b"\r\n\r\n" + PING + b"\n"]) == [NonMessage(line), PING]
@@ -245,7 +245,7 @@ class TestEndOfStream:
     def test_an_empty_stream_is_empty(self) -> None:
         assert FrameDecoder().close() == []
 
-    @pytest.mark.parametrize("chop", [1, 10, len(ANSWER) - 1])
+    @each_case("chop", [1, 10, len(ANSWER) - 1])
     def test_a_body_cut_off_is_noise_and_no_message(self, chop: int) -> None:
         data = headed(ANSWER)[:-chop]
         assert split([data]) == split(bytewise(data)) == [NonMessage(ANSWER[:-chop])]
@@ -254,9 +254,7 @@ class TestEndOfStream:
         data = b"Content-Length: 100000\r\n\r\n" + b"x" * 50_000
         assert split([data]) == [NonMessage(b"x" * OVERSIZED_EXCERPT_BYTES)]
 
-    @pytest.mark.parametrize(
-        "end", [b"Content-Length: 10", b"Content-Length: 10\r\n", b"Content-Length: 10\r\n\r\n"]
-    )
+    @each_case("end", [b"Content-Length: 10", b"Content-Length: 10\r\n", b"Content-Length: 10\r\n\r\n"])
     def test_headers_without_a_body_are_nothing(self, end: bytes) -> None:
         assert split([PING + b"\n" + end]) == [PING]
 
@@ -284,8 +282,8 @@ class TestOversized:
     def last(self) -> bytes:
         return b'{"result":"' + self.FILL + b'","jsonrpc":"2.0","id":"a\\"b"}'
 
-    @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
-    @pytest.mark.parametrize("size", [1, 7, 1000, 4096, 1 << 20])
+    @each_case("framed", [False, True], ids=["newline", "content-length"])
+    @each_case("size", [1, 7, 1000, 4096, 1 << 20])
     def test_one_too_large_message_fails_alone_and_its_id_is_found(self, framed: bool, size: int) -> None:
         stream = b""
         for message in (PING, self.first(), ANSWER, self.last(), NOTE):
@@ -300,8 +298,8 @@ class TestOversized:
         assert last.size == len(self.last())
         assert find_id(last.head, last.tail) == b'"a\\"b"'
 
-    @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
-    @pytest.mark.parametrize("over", [-1, 0, 1])
+    @each_case("framed", [False, True], ids=["newline", "content-length"])
+    @each_case("over", [-1, 0, 1])
     def test_the_limit_itself_still_passes(self, framed: bool, over: int) -> None:
         message = b'{"jsonrpc":"2.0","result":"%b","id":5}'
         message %= b"x" * (self.LIMIT + over - len(message) + 2)
@@ -368,7 +366,7 @@ class TestHeadersFlag:
 
 
 class TestCost:
-    @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
+    @each_case("framed", [False, True], ids=["newline", "content-length"])
     def test_a_message_of_64_mib_passes_whole(self, framed: bool) -> None:
         message = b'{"jsonrpc":"2.0","id":1,"result":"' + b"z" * (64 << 20) + b'"}'
         splitter = FrameDecoder()
@@ -382,12 +380,12 @@ class TestCost:
         assert len(out) == 1
         assert out[0] == message
 
-    @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
+    @each_case("framed", [False, True], ids=["newline", "content-length"])
     def test_one_message_of_16_mib_costs_about_as_much_as_16_of_1_mib(self, framed: bool) -> None:
         # A cost that grew with the square of a message's size would make the one message 16 times as dear.
         assert cpu_seconds(16 << 20, 1, framed) <= 5 * cpu_seconds(1 << 20, 16, framed)
 
-    @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
+    @each_case("framed", [False, True], ids=["newline", "content-length"])
     def test_throwing_away_costs_no_more_than_keeping(self, framed: bool) -> None:
         kept = cpu_seconds(4 << 20, 4, framed)
         assert cpu_seconds(4 << 20, 4, framed, limit=1 << 20) <= 3 * kept

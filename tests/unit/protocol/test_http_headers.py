@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared import inbound
@@ -11,6 +10,7 @@ from mcp.shared import inbound
 from switchboard_mcp.protocol import http_headers, jsonrpc
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
+from tests.cases import each_case
 
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 
@@ -40,7 +40,7 @@ class TestHeadersOfARequest:
             "mcp-method": "tools/list",
         }
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("method", "key"),
         [
             ("tools/call", "name"),
@@ -60,13 +60,13 @@ class TestHeadersOfARequest:
             request("completion/complete", _meta=META, name="x"), {}
         )
 
-    @pytest.mark.parametrize("name", [None, 7, ["x"], {"x": 1}])
+    @each_case("name", [None, 7, ["x"], {"x": 1}])
     def test_a_name_that_is_no_text_is_left_to_the_server(self, name: object) -> None:
         assert "mcp-name" not in http_headers.request_headers(
             request("tools/call", _meta=META, name=name), {}
         )
 
-    @pytest.mark.parametrize("meta", [None, [], 1, {}, {"io.modelcontextprotocol/protocolVersion": 5}])
+    @each_case("meta", [None, [], 1, {}, {"io.modelcontextprotocol/protocolVersion": 5}])
     def test_an_envelope_of_the_wrong_shape_is_none(self, meta: object) -> None:
         assert http_headers.request_headers(request("tools/list", _meta=meta), {}) == {}
 
@@ -83,7 +83,7 @@ class TestHeadersOfARequest:
             "mcp-param-dry-run": "true",
         }
 
-    @pytest.mark.parametrize(
+    @each_case(
         "arguments", [{}, {"region": None}, {"region": {}}, {"region": [1]}, {"deep": 5}, [], None, "text"]
     )
     def test_arguments_that_are_not_there_or_have_no_text_have_no_header(self, arguments: object) -> None:
@@ -93,7 +93,7 @@ class TestHeadersOfARequest:
             name for name in http_headers.request_headers(message, mirrors) if name.startswith("mcp-param-")
         ]
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("value", "text"),
         [("", ""), (0, "0"), (-7, "-7"), (2**53 - 1, "9007199254740991"), (False, "false"), (True, "true")],
     )
@@ -107,11 +107,11 @@ class TestHeadersOfARequest:
 
 
 class TestValues:
-    @pytest.mark.parametrize("text", ["plain", "two words", "a=?base64?b?=", "=?base64?x", "x?=", "", "!~"])
+    @each_case("text", ["plain", "two words", "a=?base64?b?=", "=?base64?x", "x?=", "", "!~"])
     def test_what_is_plain_stays_as_it_is(self, text: str) -> None:
         assert http_headers.encode_value(text) == text
 
-    @pytest.mark.parametrize(
+    @each_case(
         "text", [" edge", "edge ", "\ttab", "a\nb", "a\0", "Zürich", "=?base64?WA==?=", "=?base64??=", "\x7f"]
     )
     def test_what_a_header_would_not_carry_is_wrapped(self, text: str) -> None:
@@ -127,14 +127,14 @@ class TestValues:
         assert inbound.decode_header_value(wrapped) == text
         assert wrapped == inbound.encode_header_value(text)
 
-    @pytest.mark.parametrize(
+    @each_case(
         "value",
         ["=?base64?WA=?=", "=?base64?W A==?=", "=?base64?_-==?=", "=?base64?/w==?=", "=?base64?WB==?="],
     )
     def test_what_is_no_base64_of_a_text_is_refused(self, value: str) -> None:
         assert http_headers.decode_value(value) is None
 
-    @pytest.mark.parametrize("value", ["=?BASE64?WA==?=", "=?base64?=", "=?base64?WA==", "WA==?="])
+    @each_case("value", ["=?BASE64?WA==?=", "=?base64?=", "=?base64?WA==", "WA==?="])
     def test_half_a_mark_is_no_mark(self, value: str) -> None:
         assert http_headers.decode_value(value) == value
 
@@ -158,7 +158,7 @@ class TestMarks:
 
     MARKED: dict[str, Any] = {"type": "string", "x-mcp-header": "A"}  # noqa: RUF012
 
-    @pytest.mark.parametrize(
+    @each_case(
         "schema",
         [
             MARKED,

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
+from tests.cases import each_case
 
 IDS = [
     b"1",
@@ -40,7 +40,7 @@ def text(raw: Raw | UnsetType) -> bytes:
 
 
 class TestParse:
-    @pytest.mark.parametrize("id", IDS)
+    @each_case("id", IDS)
     def test_an_id_keeps_its_exact_bytes(self, id: bytes) -> None:
         assert text(read(b'{"jsonrpc":"2.0","id": %b ,"method":"ping"}' % id).id) == id
 
@@ -56,7 +56,7 @@ class TestParse:
         assert message.result is UNSET
         assert message.error is UNSET
 
-    @pytest.mark.parametrize("body", [b"null", b"0", b'""', b"[]", b"{}", b"false", b'{"a":{"id":9}}'])
+    @each_case("body", [b"null", b"0", b'""', b"[]", b"{}", b"false", b'{"a":{"id":9}}'])
     def test_a_result_of_any_type_is_a_result(self, body: bytes) -> None:
         assert text(read(b'{"jsonrpc":"2.0","id":1,"result":%b}' % body).result) == body
 
@@ -92,7 +92,7 @@ class TestParse:
 
 
 class TestMalformed:
-    @pytest.mark.parametrize(
+    @each_case(
         "data",
         [
             b"",
@@ -117,7 +117,7 @@ class TestMalformed:
         assert malformed.reason
         assert malformed.id == b"null"
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("data", "id"),
         [
             (b"[]", b"null"),
@@ -139,7 +139,7 @@ class TestMalformed:
 class TestLoneSurrogates:
     """Programs that count in UTF-16 cut emojis in two; their messages must arrive all the same."""
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("given", "expected"),
         [
             (b'"cut \\ud83d"', b'"cut \\ufffd"'),
@@ -152,7 +152,7 @@ class TestLoneSurrogates:
     def test_a_half_is_replaced_and_all_else_stays(self, given: bytes, expected: bytes) -> None:
         assert text(read(b'{"jsonrpc":"2.0","id":1,"result":%b}' % given).result) == expected
 
-    @pytest.mark.parametrize("whole", [b'"\\ud83d\\ude00"', b'"\\\\ud800"', '"😀"'.encode(), b'"\\u0041"'])
+    @each_case("whole", [b'"\\ud83d\\ude00"', b'"\\\\ud800"', '"😀"'.encode(), b'"\\u0041"'])
     def test_what_is_whole_is_not_touched(self, whole: bytes) -> None:
         assert jsonrpc.replace_lone_surrogates(whole) == whole
         assert text(read(b'{"id":1,"result":%b}' % whole).result) == whole
@@ -180,7 +180,7 @@ class TestBatch:
     def test_half_an_emoji_in_a_member_is_no_obstacle(self) -> None:
         assert jsonrpc.split_batch(b'[{"id":1,"result":"\\ud83d"}]') == [b'{"id":1,"result":"\\ufffd"}']
 
-    @pytest.mark.parametrize("data", [b"[", b"[1,]", b"{}", b'["\xff"', DEEP], ids=lambda data: data[:8])
+    @each_case("data", [b"[", b"[1,]", b"{}", b'["\xff"', DEEP], ids=lambda data: data[:8])
     def test_what_cannot_be_read_is_malformed(self, data: bytes) -> None:
         assert isinstance(jsonrpc.split_batch(data), Malformed)
 
@@ -190,7 +190,7 @@ class TestParseError:
         error = jsonrpc.parse_error(Raw(b'{"code":-32042,"message":"quota","data":{"a": 1},"more":0}'))
         assert (error.code, error.message, text(error.data)) == (-32042, "quota", b'{"a": 1}')
 
-    @pytest.mark.parametrize(
+    @each_case(
         "poor",
         [b"null", b'"just text"', b"[1]", b'{"code":"x"}', b'{"message":5}', DEEP],
         ids=lambda data: data[:8],
@@ -205,11 +205,11 @@ class TestParseError:
 
 
 class TestCleanText:
-    @pytest.mark.parametrize("data", [b"", b"plain", "naïve ☕ 🎉 \U0010ffff".encode()])
+    @each_case("data", [b"", b"plain", "naïve ☕ 🎉 \U0010ffff".encode()])
     def test_utf8_is_the_same_object(self, data: bytes) -> None:
         assert jsonrpc.replace_invalid_utf8(data) is data
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("bad", "good"),
         [
             (b"caf\xe9", "caf�"),
@@ -232,8 +232,8 @@ class TestCleanText:
 
 
 class TestFindId:
-    @pytest.mark.parametrize("id", [id for id in IDS if id != b"null"])
-    @pytest.mark.parametrize(
+    @each_case("id", [id for id in IDS if id != b"null"])
+    @each_case(
         "form",
         [
             b'{"jsonrpc":"2.0","id":%b,"result":',
@@ -246,14 +246,14 @@ class TestFindId:
     def test_it_is_found_at_the_front(self, id: bytes, form: bytes) -> None:
         assert jsonrpc.find_id(form % id, b"") == id
 
-    @pytest.mark.parametrize("id", [id for id in IDS if id != b"null"])
-    @pytest.mark.parametrize(
+    @each_case("id", [id for id in IDS if id != b"null"])
+    @each_case(
         "form", [b'xx","id":%b}', b'x],"jsonrpc":"2.0","id":%b}', b'},"id": %b ,"jsonrpc": "2.0" } \r']
     )
     def test_it_is_found_at_the_back(self, id: bytes, form: bytes) -> None:
         assert jsonrpc.find_id(b'{"result":"xxxx', form % id) == id
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("head", "tail"),
         [
             (b'{"jsonrpc":"2.0","result":{"id":5,', b'"id":5}}'),
@@ -270,7 +270,7 @@ class TestFindId:
 
 
 class TestIsAnswer:
-    @pytest.mark.parametrize(
+    @each_case(
         "head",
         [
             b'{"jsonrpc":"2.0","id":1,"result":',
@@ -283,7 +283,7 @@ class TestIsAnswer:
     def test_what_leads_to_a_result_or_an_error_is_one(self, head: bytes) -> None:
         assert jsonrpc.starts_like_response(head)
 
-    @pytest.mark.parametrize(
+    @each_case(
         "head",
         [
             b'{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"result":',
@@ -299,7 +299,7 @@ class TestIsAnswer:
 
 
 class TestEncoding:
-    @pytest.mark.parametrize("id", IDS)
+    @each_case("id", IDS)
     def test_every_envelope_is_one_line_of_json_that_reads_back(self, id: bytes) -> None:
         request = jsonrpc.request(id, 'odd "method"\n', b'{"a":1}')
         assert b"\n" not in request
@@ -339,7 +339,7 @@ class TestEncoding:
         assert jsonrpc.error_body(b'"x"', Raw(b'{ "code": 1 }')).endswith(b'"id":"x","error":{ "code": 1 }}')
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "code"),
     [
         ({"result": {}}, None),

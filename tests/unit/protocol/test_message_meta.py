@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
@@ -18,6 +17,7 @@ from switchboard_mcp.protocol.message_meta import (
     VERSION,
     Meta,
 )
+from tests.cases import each_case
 
 Json = dict[str, Any]
 MODERN = {VERSION: "2026-07-28", CAPABILITIES: {}}
@@ -38,7 +38,7 @@ def loaded(data: Raw | bytes) -> Any:
 # --- the envelope of a request ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("meta", "modern"),
     [
         (UNSET, False),
@@ -53,7 +53,7 @@ def test_a_request_is_modern_where_it_names_its_version(meta: Json | UnsetType, 
     assert message_meta.is_stateless(UNSET if isinstance(meta, UnsetType) else raw(meta)) is modern
 
 
-@pytest.mark.parametrize(
+@each_case(
     "meta",
     [
         MODERN,
@@ -66,7 +66,7 @@ def test_an_envelope_in_order_is_taken(meta: Json) -> None:
     assert message_meta.validate(raw(meta)) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("meta", "code", "part"),
     [
         ({VERSION: 1, CAPABILITIES: {}}, -32602, "protocolVersion"),
@@ -95,7 +95,7 @@ def test_an_unknown_version_is_answered_with_those_that_are_served() -> None:
     assert loaded(problem.data) == {"supported": ["2026-07-28"], "requested": "2031-01-01"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"), [(b'"a"', "a"), (b"1", None), (b"null", None), (b'"\xff"', None), (b"{", None)]
 )
 def test_a_text_is_read_only_from_a_string(text: bytes, expected: str | None) -> None:
@@ -136,7 +136,7 @@ def test_the_hosts_own_description_of_the_hop_is_replaced() -> None:
     assert LEVEL not in output
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True])
 def test_trace_and_vendor_keys_go_on_and_the_token_becomes_ours(modern: bool) -> None:
     output = for_child(
         {"progressToken": "host's", "traceparent": "00-ab", "v.com/n": 12.50}, stateless=modern
@@ -154,7 +154,7 @@ def test_vendor_values_keep_their_bytes() -> None:
 # --- results -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "expected"),
     [
         (b"{}", {"resultType": "complete"}),
@@ -171,7 +171,7 @@ def test_a_result_for_a_modern_host_says_of_what_type_it_is(result: bytes, expec
     assert loaded(message_meta.to_stateless_result(result)) == expected
 
 
-@pytest.mark.parametrize("result", [b"null", b"[]", b'"text"', b"1", b"true"])
+@each_case("result", [b"null", b"[]", b'"text"', b"1", b"true"])
 def test_what_is_no_object_stays_as_it_is(result: bytes) -> None:
     assert message_meta.to_stateless_result(result, cacheable=True) == result
     assert message_meta.to_legacy_result(result) == result
@@ -192,7 +192,7 @@ def test_a_member_that_only_looks_like_a_type_is_replaced_where_the_child_knows_
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "ttl"),
     [
         (b"{}", 0),
@@ -207,7 +207,7 @@ def test_a_cacheable_result_has_hints_of_its_own_or_ours(result: bytes, ttl: int
     assert output["cacheScope"] == ("public" if ttl else "private")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "expected"),
     [
         ({"resultType": "complete"}, {}),
@@ -237,7 +237,7 @@ def test_a_result_survives_the_way_through_both_eras(body: Json, cacheable: bool
     assert loaded(message_meta.to_legacy_result(there)) == body
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("result", "expected"),
     [
         ({}, "complete"),
@@ -266,7 +266,7 @@ def test_a_result_that_asks_is_read_with_its_questions_and_its_state() -> None:
     assert bytes(request.request_state) == b'"\\u0061"'
 
 
-@pytest.mark.parametrize(
+@each_case(
     "result",
     [
         {},
@@ -310,7 +310,7 @@ TOOL = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("modern", "native", "gone"),
     [
         (True, True, set()),
@@ -326,7 +326,7 @@ def test_a_tool_of_the_other_era_is_shown_without_what_the_host_cannot_use(
     assert TOOL.keys() - shown.keys() == gone
 
 
-@pytest.mark.parametrize("schema", [{"type": "object"}, {"type": "object", "properties": {}}])
+@each_case("schema", [{"type": "object"}, {"type": "object", "properties": {}}])
 def test_a_schema_of_objects_is_shown_in_either_era(schema: Json) -> None:
     tool = Raw(dumped({"name": "t", "outputSchema": schema}))
     assert (
@@ -335,7 +335,7 @@ def test_a_schema_of_objects_is_shown_in_either_era(schema: Json) -> None:
     )
 
 
-@pytest.mark.parametrize("schema", [True, {"type": ["object", "null"]}, {"anyOf": []}, 3, None])
+@each_case("schema", [True, {"type": ["object", "null"]}, {"anyOf": []}, 3, None])
 def test_another_schema_is_hidden_from_the_handshake_era(schema: object) -> None:
     tool = Raw(dumped({"name": "t", "outputSchema": schema}))
     assert loaded(message_meta.translate_tool(tool, stateless=False, same_family=False)) == {"name": "t"}
@@ -344,7 +344,7 @@ def test_another_schema_is_hidden_from_the_handshake_era(schema: object) -> None
 # --- errors ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("modern", "native", "code", "expected"),
     [
         (False, True, -32602, -32602),

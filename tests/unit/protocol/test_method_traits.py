@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-import pytest
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.protocol import http_headers, jsonrpc, message_meta
 from switchboard_mcp.protocol.jsonrpc import Malformed
 from switchboard_mcp.protocol.method_traits import METHOD_TRAITS, NO_TRAITS, traits_of
+from tests.cases import each_case
 
 
 def test_an_unknown_method_has_no_traits() -> None:
     assert traits_of("vendor/thing") is NO_TRAITS
 
 
-@pytest.mark.parametrize(
-    ("method", "item_param"), [(method, it.item_param) for method, it in METHOD_TRAITS.items()]
-)
+@each_case(("method", "item_param"), [(method, it.item_param) for method, it in METHOD_TRAITS.items()])
 def test_the_param_that_names_the_item_is_repeated_in_the_header(method: str, item_param: str) -> None:
     params = {"name": "n", "uri": "u", "taskId": "t", "_meta": {message_meta.VERSION: "2026-07-28"}}
     message = jsonrpc.parse(jsonrpc.request(b"1", method, jsonrpc.encode(params)))
@@ -23,7 +21,7 @@ def test_the_param_that_names_the_item_is_repeated_in_the_header(method: str, it
     assert http_headers.request_headers(message, {}).get(http_headers.NAME, UNSET) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params", "prompt"),
     [
         ("prompts/get", {"name": b'"p"'}, "p"),

@@ -3,13 +3,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.protocol.framing import OVERSIZED_EXCERPT_BYTES, Oversized
 from switchboard_mcp.protocol.jsonrpc import find_id
 from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
+from tests.cases import each_case
 
 ANSWER = '{"jsonrpc":"2.0","id":2,"result":{"text":"naïve ☕ 🎉"}}'.encode()
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/x"}'
@@ -108,7 +108,7 @@ class TestTakingUpAgain:
 class TestLimit:
     HUGE = b'{"jsonrpc":"2.0","id":41,"result":"' + b"x" * 9000 + b'"}'
 
-    @pytest.mark.parametrize("size", [1, 7, 1000, 1 << 20])
+    @each_case("size", [1, 7, 1000, 1 << 20])
     def test_an_event_beyond_the_limit_is_named_and_the_next_one_is_whole(self, size: int) -> None:
         data = b"event: message\ndata: " + self.HUGE + b"\n\ndata: next\n\n"
         chunks = cut(data, range(0, len(data), size))

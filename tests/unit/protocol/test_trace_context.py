@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.trace_context import trace_headers
+from tests.cases import each_case
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -23,7 +22,7 @@ def test_the_trace_of_a_request_is_repeated_in_headers() -> None:
     assert result == {"traceparent": PARENT, "tracestate": "a=1,b=2", "baggage": "user=al"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "params",
     [
         {},
@@ -40,7 +39,7 @@ def test_what_is_no_trace_makes_no_header(params: object) -> None:
     assert trace_headers(message(params)) == {}
 
 
-@pytest.mark.parametrize("state", ["a=1\nx: y", "ä=1", "x" * 8193])
+@each_case("state", ["a=1\nx: y", "ä=1", "x" * 8193])
 def test_a_state_that_no_header_can_carry_is_left_out(state: str) -> None:
     assert trace_headers(message({"_meta": {"traceparent": PARENT, "tracestate": state}})) == {
         "traceparent": PARENT

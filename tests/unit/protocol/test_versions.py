@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.protocol import versions
+from tests.cases import each_case
 
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each_case("version", VERSIONS)
 def test_a_host_gets_the_version_it_asks_for(version: str) -> None:
     assert versions.negotiate_legacy(version) == version
 
 
-@pytest.mark.parametrize("version", ["2026-07-28", "2024-10-07", "1.0", "", "2025-06-18 "])
+@each_case("version", ["2026-07-28", "2024-10-07", "1.0", "", "2025-06-18 "])
 def test_a_host_that_asks_for_another_version_is_offered_our_latest(version: str) -> None:
     assert versions.negotiate_legacy(version) == "2025-11-25"
 
@@ -21,12 +20,12 @@ def test_a_child_is_offered_the_latest_handshake_version() -> None:
     assert versions.LATEST_LEGACY == "2025-11-25"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each_case("version", VERSIONS)
 def test_a_child_may_answer_with_any_handshake_version(version: str) -> None:
     assert versions.is_legacy(version)
 
 
-@pytest.mark.parametrize("version", ["2026-07-28", "2024-10-07", "", "latest"])
+@each_case("version", ["2026-07-28", "2024-10-07", "", "latest"])
 def test_a_child_that_answers_with_another_version_is_not_accepted(version: str) -> None:
     assert not versions.is_legacy(version)
 
@@ -41,7 +40,7 @@ def test_a_version_is_of_one_era_only() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("offered", "shared"),
     [
         (["2026-07-28"], "2026-07-28"),

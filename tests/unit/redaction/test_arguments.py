@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.redaction.arguments import compile_masks
 from switchboard_mcp.redaction.redactor import MASK
+from tests.cases import each_case
 
 ARGS: dict[str, Any] = {
     "user": "ada",
@@ -18,7 +17,7 @@ ARGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("patterns", "hidden"),
     [
         (["password"], ["hunter22", "deep"]),

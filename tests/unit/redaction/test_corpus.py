@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
-import pytest
-
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import failure
 from switchboard_mcp.redaction.redactor import Redactor, is_secret_name
+from tests.cases import each_case
 
 NAMES = (
     *("API_KEY", "GITHUB_TOKEN", "clientSecret", "X-Api-Key", "sessionid", "PASSPHRASE", "Authorization"),
@@ -107,7 +106,7 @@ def leaks(output: str, text: str, value: str) -> bool:
     return text in output or value in output or any(piece in output for piece in pieces)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_a_name_of_the_corpus_says_secret(name: str) -> None:
     assert is_secret_name(name)
 
@@ -119,7 +118,7 @@ def registered(spec: ChildSpec, environ: dict[str, str]) -> Redactor:
     return redactor
 
 
-@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+@each_case("value", VALUES, ids=range(len(VALUES)))
 def test_a_registered_value_leaves_in_no_encoding_and_through_no_output(value: str) -> None:
     redactor = registered(*next(specs("DB_PASS", value)))
     for encoding, encode in ENCODINGS.items():
@@ -130,7 +129,7 @@ def test_a_registered_value_leaves_in_no_encoding_and_through_no_output(value: s
             assert not leaks(output, text, value), (encoding, output[:300])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_a_value_under_any_name_is_registered_wherever_it_stands(name: str) -> None:
     for value in VALUES:
         for spec, environ in specs(name, value):
@@ -147,7 +146,7 @@ FORMS = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_a_value_that_nobody_registered_is_masked_beside_its_name(name: str) -> None:
     checked = 0
     for value in VALUES:
@@ -175,7 +174,7 @@ def test_a_file_that_exists_is_no_secret_and_one_that_does_not_is(tmp_path: Path
         assert (value in found) is expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "PWD",
@@ -204,7 +203,7 @@ def test_an_ordinary_name_says_nothing(name: str) -> None:
     assert not is_secret_name(name)
 
 
-@pytest.mark.parametrize("value", ["true", "false", "none", "off", "null", "False"])
+@each_case("value", ["true", "false", "none", "off", "null", "False"])
 def test_a_switch_under_a_secret_name_is_not_registered(value: str) -> None:
     spec = ChildSpec(name="c", kind="stdio", command="c", source="", env={"USE_TOKEN": value})
     assert secret_values(spec, {}) == []
@@ -222,7 +221,7 @@ WEBHOOKS = (
 )
 
 
-@pytest.mark.parametrize("url", WEBHOOKS)
+@each_case("url", WEBHOOKS)
 def test_the_path_of_a_webhook_is_masked_in_any_text(url: str) -> None:
     output = Redactor().redact_text(f"POST {url} failed")
     secret = url.rstrip("/").split("/")[-1] if "telegram" not in url else "AbCdEfGhIjKlMnOp"
@@ -231,7 +230,7 @@ def test_the_path_of_a_webhook_is_masked_in_any_text(url: str) -> None:
     assert output.endswith(" failed")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "https://mcp.example.com/{key}/mcp",
@@ -241,7 +240,7 @@ def test_the_path_of_a_webhook_is_masked_in_any_text(url: str) -> None:
         "https://mcp.example.com/mcp#{key}",
     ],
 )
-@pytest.mark.parametrize(
+@each_case(
     "key",
     [
         "a1b2c3d4e5f6a7b8",
@@ -255,7 +254,7 @@ def test_a_key_in_the_url_of_a_child_is_registered(url: str, key: str) -> None:
     assert any(key in secret for secret in secret_values(spec, {}))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "https://api.githubcopilot.com/mcp/",

@@ -5,11 +5,11 @@ import json
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchboard_mcp.redaction.redactor import MASK, Redactor
+from tests.cases import each_case
 
 SECRETS = [
     "correct-horse-7",
@@ -42,8 +42,8 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("secret", SECRETS)
-@pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS.keys())
+@each_case("secret", SECRETS)
+@each_case("encode", ENCODINGS.values(), ids=ENCODINGS.keys())
 def test_a_secret_is_found_however_it_is_written(secret: str, encode: Callable[[str], str]) -> None:
     redactor = Redactor()
     redactor.register(secret)
@@ -55,11 +55,11 @@ def test_a_secret_is_found_however_it_is_written(secret: str, encode: Callable[[
     assert masked.endswith(" after")
 
 
-@pytest.mark.parametrize("secret", SECRETS)
-@pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
-@pytest.mark.parametrize("after", ["", "z", "zz"])
-@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
-@pytest.mark.parametrize("padded", [True, False])
+@each_case("secret", SECRETS)
+@each_case("before", ["", "a", "ab", "abc"])
+@each_case("after", ["", "z", "zz"])
+@each_case("encode", [base64.b64encode, base64.urlsafe_b64encode])
+@each_case("padded", [True, False])
 def test_base64_is_found_at_any_alignment_padded_or_not(
     secret: str, before: str, after: str, encode: Callable[[bytes], bytes], padded: bool
 ) -> None:
@@ -115,7 +115,7 @@ def test_any_secret_is_found_in_any_encoding(secret: str, chosen: list[str]) -> 
     assert survivors(secret, masked) == []
 
 
-@pytest.mark.parametrize("hostile", ["%", "\\", "%41", "\\u0041", "\\\\", "\\ud83d", "%25", "QUJD"])
+@each_case("hostile", ["%", "\\", "%41", "\\u0041", "\\\\", "\\ud83d", "%25", "QUJD"])
 def test_hostile_text_costs_no_more_than_its_length(hostile: str) -> None:
     redactor = Redactor()
     for number in range(20):

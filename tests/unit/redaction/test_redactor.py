@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from switchboard_mcp.errors import failure
 from switchboard_mcp.redaction.redactor import MASK, MAX_DEPTH, MAX_RECENT, Redactor, is_secret_name
+from tests.cases import each_case
 
 # Built in pieces, so that no scanner takes this file for a leak.
 CREDENTIALS = {
@@ -33,13 +33,13 @@ CREDENTIALS = {
 }
 
 
-@pytest.mark.parametrize("credential", CREDENTIALS.values(), ids=CREDENTIALS.keys())
-@pytest.mark.parametrize("around", ["{}", "got {} from it", '"{}",', "x={};", "({})", "https://h/?q={}&r=1"])
+@each_case("credential", CREDENTIALS.values(), ids=CREDENTIALS.keys())
+@each_case("around", ["{}", "got {} from it", '"{}",', "x={};", "({})", "https://h/?q={}&r=1"])
 def test_a_credential_of_known_shape_is_masked_and_the_rest_kept(credential: str, around: str) -> None:
     assert Redactor().redact_text(around.format(credential)) == around.format(MASK)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "masked"),
     [
         ("Bearer abcDEF12.3", "Bearer [redacted]"),
@@ -77,7 +77,7 @@ def test_a_secret_in_a_text_is_masked_and_what_is_around_it_kept(text: str, mask
     assert Redactor().redact_text(text) == masked
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",
@@ -107,7 +107,7 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert Redactor().redact_text(text) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     ["token", "ACCESS_TOKEN", "clientSecret", "Pass-Word", "passwd", "Authorization", "set-cookie", "api key",
      "API_KEY", "x-apikey", "private.key", "awsCredentials", "passphrase"],
@@ -116,7 +116,7 @@ def test_a_name_says_secret_whatever_its_case_and_separators(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["name", "key", "author", "tokenizer", "pass", "cook", "path", "monkey"])
+@each_case("name", ["name", "key", "author", "tokenizer", "pass", "cook", "path", "monkey"])
 def test_an_ordinary_name_does_not(name: str) -> None:
     assert not is_secret_name(name)
 
@@ -227,7 +227,7 @@ def test_a_text_is_masked_before_it_is_cut() -> None:
     assert redactor.redact_and_clip("x" * 10 + "correct-horse-battery", 20) == "x" * 10 + MASK
 
 
-@pytest.mark.parametrize("value", ["", "  ", "abc", "redacted"])
+@each_case("value", ["", "  ", "abc", "redacted"])
 def test_values_too_short_or_part_of_the_mask_are_not_registered(value: str) -> None:
     redactor = Redactor()
     redactor.register(value)
@@ -270,7 +270,7 @@ def test_masking_twice_changes_nothing_more(text: str) -> None:
     assert Redactor().redact_text(once) == once
 
 
-@pytest.mark.parametrize(
+@each_case(
     "hostile",
     [
         "a", "eyJ", "eyJ.", "sk-", "://", "://:", "://a:b", "token", "token ", "token=", 'token="', "token=\\",

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.setup.child_entries import (
     TEAM,
     find_literal_secrets,
@@ -15,11 +13,12 @@ from switchboard_mcp.setup.child_entries import (
     safe_name,
 )
 from switchboard_mcp.setup.dialects import HostServer
+from tests.cases import each_case
 
 KEY = "sk-proj-aB3dE5fG7hI9jK1lM3nO5pQ7rS9t"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "safe"),
     [
         ("github", "github"),
@@ -57,7 +56,7 @@ def test_a_child_that_the_workspace_describes_gets_no_text_of_the_library(tmp_pa
     assert "switchboardDescription" in json.loads(render_child("notes", server, str(tmp_path)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cwd", "written"),
     [("", "../.."), ("/w", "../.."), ("/w/a/b", "../../a/b"), ("/w/..a", "../../..a"), ("/other", "/other")],
 )
@@ -66,7 +65,7 @@ def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str
     assert json.loads(render_child("x", server, "/w", TEAM))["cwd"] == written
 
 
-@pytest.mark.parametrize(
+@each_case(
     "server",
     [
         HostServer(kind="stdio", command="x", args=["--api-key", KEY]),

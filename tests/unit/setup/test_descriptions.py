@@ -2,14 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.config.sandbox import sandbox_mistakes
 from switchboard_mcp.setup.known_servers import find_known_server, load_library, propose_sandbox
+from tests.cases import each_case
 from tests.conftest import REPO
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "args", "url", "name"),
     [
         ("npx", ["-y", "@modelcontextprotocol/server-github@2025.4.8"], "", "github"),

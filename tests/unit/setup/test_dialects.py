@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from switchboard_mcp.setup.child_entries import (
 )
 from switchboard_mcp.setup.dialects import parse_entry
 from switchboard_mcp.setup.hosts import BY_NAME, HOSTS
+from tests.cases import each_case
 
 HERE = {"workspace": "/w", "platform": "linux"}
 COMMAND = ["/bin/switchboard", "--workspace", "/w"]
@@ -80,7 +80,7 @@ def test_an_address_in_every_dialect_is_the_same_server() -> None:
     assert len({repr(each.merge_key) for each in servers}) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "entry", "kind"),
     [
         ("cline", {"url": "https://x.example/mcp"}, "sse"),
@@ -95,7 +95,7 @@ def test_what_kind_of_server_an_address_is(host: str, entry: dict[str, Any], kin
     assert server(host, entry).kind == kind
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "entry", "milliseconds"),
     [
         ("claude-code", {"command": "p", "timeout": 5000}, 5000),
@@ -127,7 +127,7 @@ def test_lists_of_tools_become_rules_and_approvals_become_none() -> None:
     assert "approvals" in parsed.notes[0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "entry", "reason"),
     [
         ("goose", {"type": "builtin", "name": "developer"}, "part of Goose"),
@@ -144,7 +144,7 @@ def test_what_cannot_move_says_why(host: str, entry: object, reason: str) -> Non
     assert reason in why(host, entry)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "serves"),
     [
         ({"command": "/x/bin/switchboard", "args": ["--workspace", "/w/"]}, "/w"),
@@ -160,7 +160,7 @@ def test_switchboard_itself_is_recognised_and_the_folder_it_serves(
     assert parse_entry(BY_NAME["cursor"], entry, HERE).serves_folder == serves
 
 
-@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+@each_case("host", HOSTS, ids=lambda host: host.name)
 def test_the_entry_of_every_host_is_read_as_switchboard_for_this_folder(host: Any) -> None:
     entry = host.render_entry("switchboard", COMMAND, ["GITHUB_TOKEN", "PLAIN"])
     assert parse_entry(host, entry, HERE).serves_folder == "/w"

@@ -3,11 +3,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.hosts import BY_NAME, HOSTS, ROO_IN_CODE
 from switchboard_mcp.setup.paths import candidate_paths, existing_paths, fill_key, find_repository, host_paths
+from tests.cases import each_case
 
 WINDOWS = {"USERPROFILE": "/u", "APPDATA": "/u/AppData/Roaming", "LOCALAPPDATA": "/u/AppData/Local"}
 
@@ -18,7 +17,7 @@ def user_files(host: str, platform: str, environ: dict[str, str]) -> list[str]:
     return [path for spot in spots if spot.scope == "user" for path in candidate_paths(spot, here)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "platform", "path"),
     [
         ("claude-code", "linux", "/h/.claude.json"),
@@ -58,7 +57,7 @@ def test_where_a_host_keeps_its_servers(host: str, platform: str, path: str) -> 
     assert path in user_files(host, platform, environ)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "variable", "value", "path"),
     [
         ("claude-code", "CLAUDE_CONFIG_DIR", "/c", "/c/.claude.json"),

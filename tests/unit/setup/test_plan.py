@@ -5,13 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.setup.dialects import HostServer, parse_entry
 from switchboard_mcp.setup.discovery import discover_servers
 from switchboard_mcp.setup.hosts import BY_NAME
 from switchboard_mcp.setup.paths import host_paths
 from switchboard_mcp.setup.plan import ExistingSetup, Plan, SetupOptions, decide, make_plan
+from tests.cases import each_case
 
 NOTHING = ExistingSetup(children={}, names=set())
 
@@ -74,7 +73,7 @@ def test_a_secret_does_not_fill_a_variable_that_another_server_takes_from_the_en
     assert envs == {"x": {"API_TOKEN": "${X_API_TOKEN}"}, "y": {"API_TOKEN": "${API_TOKEN}"}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("other", "differs"),
     [
         (B, "command"),
@@ -209,7 +208,7 @@ def test_shared_hosts_have_no_profiles_and_limits_are_those_of_a_child(tmp_path:
 ENV = {"SWITCHBOARD_MCP_ENABLED": "true"}
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@each_case("name", BY_NAME)
 def test_the_entry_of_every_host_can_set_variables(name: str) -> None:
     host = BY_NAME[name]
     rendered = host.render_entry("switchboard", ["/bin/other"], [])

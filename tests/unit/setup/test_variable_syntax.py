@@ -4,11 +4,12 @@ import pytest
 
 from switchboard_mcp.setup.hosts import Syntax
 from switchboard_mcp.setup.variable_syntax import UntranslatableError, referenced_variables, translate
+from tests.cases import each_case
 
 HERE = {"workspace": "/work/space", "platform": "linux"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("syntax", "text", "translated"),
     [
         ("braces", "${A} ${B:-x y} $C {env:D}", "${A} ${B:-x y} $C {env:D}"),
@@ -29,7 +30,7 @@ def test_each_way_of_writing_a_variable_has_one_form_here(syntax: Syntax, text: 
     assert translate(text, syntax, HERE) == translated
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("syntax", "text"),
     [
         ("prefixed", "${input:token}"),

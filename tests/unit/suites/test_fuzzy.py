@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.suites.fuzzy import nearest, rank
+from tests.cases import each_case
 
 TOOLS = [
     ("create_issue", "Open a new issue in a repository."),
@@ -29,7 +30,7 @@ def found(query: str, floor: float = 0.0) -> list[str]:
     return [TOOLS[place][0] for place in rank(query, TOOLS, floor)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "best"),
     [
         ("create issue", "create_issue"),
@@ -49,7 +50,7 @@ def test_the_best_match_comes_first(query: str, best: str) -> None:
     assert found(query)[0] == best
 
 
-@pytest.mark.parametrize("query", ["", "   ", "!?", "quantum", "was via"])
+@each_case("query", ["", "   ", "!?", "quantum", "was via"])
 def test_a_query_that_shares_no_word_finds_nothing(query: str) -> None:
     assert found(query) == []
 
@@ -94,7 +95,7 @@ def test_any_text_ranks_without_repeats(query: str, documents: list[tuple[str, s
     assert set(places) <= set(range(len(documents)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("misspelt", "expected"),
     [
         pytest.param("createIssue", ["create_issue"], id="other case and separator"),

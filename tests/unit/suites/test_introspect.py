@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -22,6 +21,7 @@ from switchboard_mcp.suites.introspect import (
     answer,
 )
 from switchboard_mcp.suites.token_estimate import estimate
+from tests.cases import each_case
 
 SENT = b'{ "$schema": "x",  "type":"object", "title":"T", "properties":{"secret_path":{"type":"string"}} }'
 
@@ -96,7 +96,7 @@ def test_a_small_suite_shows_compacted_schemas_and_summaries() -> None:
     assert set(got) == {"tools", "detail"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("count", "detail", "keys"),
     [
         (5, "summary", {"name", "summary", "inputSchema"}),
@@ -156,8 +156,8 @@ def walk(
     return pages
 
 
-@pytest.mark.parametrize("verbosity", ["", *VERBOSITIES])
-@pytest.mark.parametrize("mode", ["summary", "signature", "full", "redacted"])
+@each_case("verbosity", ["", *VERBOSITIES])
+@each_case("mode", ["summary", "signature", "full", "redacted"])
 def test_pages_show_every_tool_once_in_the_childs_order(mode: str, verbosity: str) -> None:
     views = tools(450, parameters=6)
     pages = walk(views, IntrospectRequest(verbosity=verbosity), IntrospectSettings(mode=mode))
@@ -205,7 +205,7 @@ def test_an_answer_with_more_than_one_tool_keeps_to_the_budget(
     assert read.get("truncated", False) == (len(read["tools"]) < len(views))
 
 
-@pytest.mark.parametrize("name", ["t", "ab", "a_b", "get_it"])
+@each_case("name", ["t", "ab", "a_b", "get_it"])
 def test_many_small_tools_keep_to_the_budget_to_the_token(name: str) -> None:
     views = [ToolView(f"{name}{number}") for number in range(150)]
     for budget in range(400, 2400, 25):
@@ -217,7 +217,7 @@ def test_many_small_tools_keep_to_the_budget_to_the_token(name: str) -> None:
 # What was asked for
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("verbosity", "keys"),
     [
         ("names", {"name", "summary"}),
@@ -226,7 +226,7 @@ def test_many_small_tools_keep_to_the_budget_to_the_token(name: str) -> None:
         ("full", {"name", "description", "inputSchema"}),
     ],
 )
-@pytest.mark.parametrize("count", [1, 150])
+@each_case("count", [1, 150])
 def test_verbosity_forces_the_detail(verbosity: str, keys: set[str], count: int) -> None:
     got = ask(tools(count), IntrospectRequest(verbosity=verbosity))
     assert got["detail"] == verbosity
@@ -297,9 +297,7 @@ def test_a_cursor_carries_the_query() -> None:
     assert again == second
 
 
-@pytest.mark.parametrize(
-    "cursor", ["x", "0.", "-1.0", "999.", "١.0", "5", "f5.nonsense", "n", ".", "9" * 5000 + ".x"]
-)
+@each_case("cursor", ["x", "0.", "-1.0", "999.", "١.0", "5", "f5.nonsense", "n", ".", "9" * 5000 + ".x"])
 def test_a_cursor_nobody_gave_is_refused(cursor: str) -> None:
     refused = refusal(tools(400), IntrospectRequest(cursor=cursor))
     assert refused.code == "cursor_invalid"
@@ -340,7 +338,7 @@ def test_signature_mode_starts_at_signatures() -> None:
     assert ask(tools(60), settings=IntrospectSettings(mode="signature"))["detail"] == "names"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_",
     [
         IntrospectRequest(),
@@ -370,8 +368,8 @@ def test_a_cursor_of_a_fuller_answer_does_not_open_redacted_mode() -> None:
     assert b"secret_path" not in got
 
 
-@pytest.mark.parametrize("limit", [1, 20, 160])
-@pytest.mark.parametrize("verbosity", ["", "names", "signature", "summary"])
+@each_case("limit", [1, 20, 160])
+@each_case("verbosity", ["", "names", "signature", "summary"])
 def test_no_summary_is_longer_than_configured(limit: int, verbosity: str) -> None:
     got = ask(tools(4), IntrospectRequest(verbosity=verbosity), IntrospectSettings(summary_max_chars=limit))
     assert all(len(entry["summary"]) <= limit for entry in got["tools"])
@@ -417,7 +415,7 @@ def test_a_child_without_tools_says_so_and_keeps_its_instructions() -> None:
 # Odd schemas
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schema",
     [
         b"true",
@@ -430,7 +428,7 @@ def test_a_child_without_tools_says_so_and_keeps_its_instructions() -> None:
     ],
     ids=["true", "null", "list", "big number", "endless number", "deep", "loop"],
 )
-@pytest.mark.parametrize("verbosity", ["", *VERBOSITIES])
+@each_case("verbosity", ["", *VERBOSITIES])
 def test_an_odd_schema_never_breaks_the_answer(schema: bytes, verbosity: str) -> None:
     views = [ToolView("odd", "Odd.", Raw(schema)), tool(1)]
     got = answer("demo", views, IntrospectRequest(verbosity=verbosity), IntrospectSettings())
@@ -448,8 +446,8 @@ def test_a_tool_without_a_schema_takes_nothing() -> None:
     assert ask([view], IntrospectRequest(verbosity="full"))["tools"] == [{"name": "bare", "description": ""}]
 
 
-@pytest.mark.parametrize("chars", [10, 9_000, 100_000, 250_000])
-@pytest.mark.parametrize("piece", ["word ", 'say "x" \\ ', "漢字"])
+@each_case("chars", [10, 9_000, 100_000, 250_000])
+@each_case("piece", ["word ", 'say "x" \\ ', "漢字"])
 def test_one_tool_comes_whole_in_parts_if_it_must(chars: int, piece: str) -> None:
     text = (piece * chars)[:chars]
     schema = {"type": "object", "properties": {"p": {"type": "string", "description": text}}}
@@ -481,9 +479,7 @@ def test_a_large_schema_comes_in_parts_at_once() -> None:
     assert json.loads(shown)["tools"][0]["json"].startswith('{"name":"big"')
 
 
-@pytest.mark.parametrize(
-    "cursor", ["p5", "p5.00000000", "p0.x", "p-1.x", "x", "p", "5.00000000", "p99999999999.x"]
-)
+@each_case("cursor", ["p5", "p5.00000000", "p0.x", "p-1.x", "x", "p", "5.00000000", "p99999999999.x"])
 def test_a_cursor_of_another_tool_is_refused(cursor: str) -> None:
     request = IntrospectRequest("big", cursor=cursor)
     tool = ToolView("big", "x" * 200_000)
@@ -503,7 +499,7 @@ def test_full_says_where_the_rest_of_a_cut_text_is() -> None:
 RETURNED = b'{"type": "object",  "properties": {"id": {"type": "integer"}}, "required": ["id"]}'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("request_", "settings", "member", "expected"),
     [
         (IntrospectRequest(), IntrospectSettings(), "returns", "{id: integer}"),

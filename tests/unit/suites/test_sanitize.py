@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -19,6 +18,7 @@ from switchboard_mcp.suites.sanitize import (
     clean,
     for_model,
 )
+from tests.cases import each_case
 
 HIDDEN = [
     *("\x00", "\x07", "\x1b", "\x7f", "\x9b", "\u00ad", "\u034f", "\u061c", "\u115f", "\u17b4", "\u180e"),
@@ -28,7 +28,7 @@ HIDDEN = [
 ]
 
 
-@pytest.mark.parametrize("character", HIDDEN, ids=lambda character: f"U+{ord(character):04X}")
+@each_case("character", HIDDEN, ids=lambda character: f"U+{ord(character):04X}")
 def test_a_character_nobody_sees_is_taken_out(character: str) -> None:
     assert clean(f"Reads{character} a file.") == "Reads a file."
 
@@ -38,7 +38,7 @@ def test_words_written_in_tag_characters_vanish() -> None:
     assert clean(f"Reads a file.{secret}") == "Reads a file."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "reads"),
     [
         ("Reads a \x1b[31;1mfile\x1b[0m.", "Reads a file."),
@@ -55,7 +55,7 @@ def test_what_misleads_the_eye_is_straightened(text: str, reads: str) -> None:
     assert clean(text) == reads
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "Plain.",
@@ -123,7 +123,7 @@ def test_what_a_program_goes_by_is_not_touched() -> None:
     assert schema(value) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "plain"),
     [
         ({"description": 'Plain "words".\n\nMore.'}, True),
@@ -142,7 +142,7 @@ def test_what_a_program_goes_by_is_not_touched() -> None:
         ({"description": "a" + " " * 40}, False),
     ],
 )
-@pytest.mark.parametrize("as_ascii", [False, True])
+@each_case("as_ascii", [False, True])
 def test_what_is_called_plain_needs_no_cleaning(value: dict[str, str], plain: bool, as_ascii: bool) -> None:
     raw = Raw(json.dumps(value, ensure_ascii=as_ascii).encode())
     if not as_ascii:
@@ -163,7 +163,7 @@ def test_a_schema_with_nothing_to_clean_is_the_same_object() -> None:
         assert sanitize.clean_schema(raw) is raw
 
 
-@pytest.mark.parametrize("data", [b'{"title":"\\ud800\xe2\x80\x8b"}', b"[" * 5000])
+@each_case("data", [b'{"title":"\\ud800\xe2\x80\x8b"}', b"[" * 5000])
 def test_a_schema_that_cannot_be_read_cannot_be_shown(data: bytes) -> None:
     assert bytes(sanitize.clean_schema(Raw(data))) == b'{"type":"object"}'
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -23,6 +22,7 @@ from switchboard_mcp.suites.savings import (
     summarise,
 )
 from switchboard_mcp.suites.token_estimate import estimate
+from tests.cases import each_case
 
 
 def tool(number: int, parameters: int = 3) -> ToolView:
@@ -79,7 +79,7 @@ def test_a_session_lists_all_opens_some_and_makes_calls() -> None:
     assert session([one, other], [other], len, calls=1) > session([one, other], [other], len, calls=0)
 
 
-@pytest.mark.parametrize(("count", "sets"), [(0, 0), (1, 1), (2, 1), (3, 3), (6, 60), (40, MOST_SETS)])
+@each_case(("count", "sets"), [(0, 0), (1, 1), (2, 1), (3, 3), (6, 60), (40, MOST_SETS)])
 def test_all_sets_are_taken_where_they_are_few_and_many_drawn_where_not(count: int, sets: int) -> None:
     assert summarise([costs(1_000 + n) for n in range(count)], estimate).sets == sets
 
@@ -111,7 +111,7 @@ def test_a_weight_is_what_the_measurement_says() -> None:
         assert weight.opening == measured.introspect + measured.lookup
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("flat", "suite", "opening", "cheaper"),
     [
         (0, 80, 0.0, False),

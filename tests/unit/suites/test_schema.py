@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator, validator_for
 
 from switchboard_mcp.suites.schema_compaction import compact, pointer, resolve
+from tests.cases import each_case
 
 DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -284,7 +285,7 @@ def test_any_schema_accepts_the_same_values_when_compacted(
     assert compact(copy.deepcopy(schema)) == small
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "expected"),
     [
         pytest.param(
@@ -448,7 +449,7 @@ def test_a_long_chain_of_definitions_is_written_out_in_bounded_steps() -> None:
     assert links_found == 300
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ref", "path"),
     [
         ("#", ()),

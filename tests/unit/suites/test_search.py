@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.suites.search import COMMON, Index, SearchDocument
+from tests.cases import each_case
 
 ENTRIES = [
     SearchDocument("create_issue", "Open a new issue in a repository. Labels are optional.", "github"),
@@ -25,7 +26,7 @@ def found(query: str) -> list[str]:
     return [f"{ENTRIES[hit.place].server}.{ENTRIES[hit.place].name}" for hit in Index(ENTRIES).search(query)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "best"),
     [
         pytest.param("search wikipedia", "wikipedia.search", id="the name of the server"),
@@ -55,7 +56,7 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("query", "best"),
     [
         pytest.param("open a PR", "create_pull_request", id="an abbreviation"),
@@ -76,7 +77,7 @@ def test_a_query_of_negations_only_is_still_searched() -> None:
     assert Index(REQUESTS).search("not delete")
 
 
-@pytest.mark.parametrize("query", ["", "zebra", "?!", "xylophone zither"])
+@each_case("query", ["", "zebra", "?!", "xylophone zither"])
 def test_words_that_nobody_knows_find_nothing(query: str) -> None:
     assert found(query) == []
 
@@ -138,7 +139,7 @@ def test_a_tool_is_found_by_its_own_words(known: list[SearchDocument]) -> None:
         assert 0 in {hit.place for hit in Index(known).search(known[0].name)}
 
 
-@pytest.mark.parametrize("said", ["Read a file. DEPRECATED: use the other.", "[deprecated] Read a file."])
+@each_case("said", ["Read a file. DEPRECATED: use the other.", "[deprecated] Read a file."])
 def test_what_is_deprecated_comes_after_what_took_its_place(said: str) -> None:
     index = Index(
         [

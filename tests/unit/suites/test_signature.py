@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.suites.signature import RESULT_TOKENS, result_type, signature
 from switchboard_mcp.suites.token_estimate import estimate
+from tests.cases import each_case
 
 TREE = {
     "type": "object",
@@ -56,7 +57,7 @@ def test_a_tool_reads_as_one_line() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "expected"),
     [
         pytest.param({"type": "string"}, "p: string", id="text"),
@@ -136,7 +137,7 @@ def test_items_of_an_object_are_shown_as_their_author_meant_them() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "expected"),
     [
         ({"type": "boolean", "default": False}, "p?: boolean=false"),
@@ -152,7 +153,7 @@ def test_defaults_and_docs_follow_the_type(schema: object, expected: str) -> Non
     assert parameter(schema, required=False) == expected
 
 
-@pytest.mark.parametrize("schema", [None, True, 7, "x", [], {}, {"type": "object"}, {"properties": {}}])
+@each_case("schema", [None, True, 7, "x", [], {}, {"type": "object"}, {"properties": {}}])
 def test_no_parameters_read_as_empty_brackets(schema: object) -> None:
     assert signature(schema) == "()"
 
@@ -162,7 +163,7 @@ def test_names_that_could_be_read_as_notation_are_quoted() -> None:
     assert signature(schema) == '(a-b.c?: any, "a b"?: any, ""?: any, "x?"?: any, "line\\nbreak"?: any)'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("doc_chars", "expected"), [(0, "(a?: any)"), (6, '(a?: any "one…")'), (99, '(a?: any "one two three")')]
 )
 def test_docs_are_as_long_as_asked_for(doc_chars: int, expected: str) -> None:
@@ -296,7 +297,7 @@ def objects(depth: int, width: int) -> dict[str, Any]:
     return {"type": "object", "properties": {f"member_{number}": inner for number in range(width)}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "expected"),
     [
         (

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.suites.suite_arguments import SuiteCall, normalize, parse, unwrap
+from tests.cases import each_case
 
 ARGS = {"path": "/tmp/a b", "deep": {"n": [1, 2.5, None]}}
 
@@ -48,7 +48,7 @@ def nested(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 class TestCall:
-    @pytest.mark.parametrize(
+    @each_case(
         "given",
         [
             {"action": "call", "subtool": "read", "args": ARGS},
@@ -83,7 +83,7 @@ class TestCall:
         assert (call_args.action, call_args.subtool) == ("call", "read")
         assert args(call_args) == ARGS
 
-    @pytest.mark.parametrize(
+    @each_case(
         "given",
         [
             {"action": "call", "subtool": "read"},
@@ -125,7 +125,7 @@ class TestCall:
 
 
 class TestIntrospect:
-    @pytest.mark.parametrize(
+    @each_case(
         "given",
         [
             {"action": "introspect"},
@@ -180,7 +180,7 @@ class TestRefusals:
         assert call_args.code == "bad_arguments"
         assert "needs `action`" in call_args.message
 
-    @pytest.mark.parametrize(
+    @each_case(
         "given",
         [
             {},
@@ -201,19 +201,17 @@ class TestRefusals:
         assert problem.code == "bad_arguments"
         assert 'needs `action`: "introspect" or "call"' in problem.message
 
-    @pytest.mark.parametrize(
-        "given", [{"action": "dance"}, {"op": "dance"}, {"arguments": {"action": "dance"}}]
-    )
+    @each_case("given", [{"action": "dance"}, {"op": "dance"}, {"arguments": {"action": "dance"}}])
     def test_an_unknown_action_is_quoted(self, given: object) -> None:
         problem = refusal(given)
         assert problem.code == "bad_arguments"
         assert '"dance"' in problem.message
 
-    @pytest.mark.parametrize("word", ["Call", " call", "INTROSPECT", 'a"b', "☕"])
+    @each_case("word", ["Call", " call", "INTROSPECT", 'a"b', "☕"])
     def test_an_action_is_taken_as_it_is_written(self, word: str) -> None:
         assert json.dumps(word, ensure_ascii=False) in refusal({"action": word}).message
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("given", "what"),
         [
             ([], "array"),
@@ -231,13 +229,13 @@ class TestRefusals:
         assert problem.code == "bad_arguments"
         assert what in problem.message
 
-    @pytest.mark.parametrize("subtool", ["", None])
+    @each_case("subtool", ["", None])
     def test_a_call_without_a_subtool(self, subtool: str | None) -> None:
         problem = refusal({"action": "call", "subtool": subtool, "args": {}})
         assert problem.code == "subtool_missing"
         assert problem.subtool is UNSET
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("args", "what"),
         [
             (b"[1,2]", "an array"),
@@ -255,7 +253,7 @@ class TestRefusals:
         ],
         ids=lambda value: value[:20],
     )
-    @pytest.mark.parametrize("name", [b"args", b"arguments"])
+    @each_case("name", [b"args", b"arguments"])
     def test_arguments_that_are_no_object_are_refused_with_what_they_are(
         self, name: bytes, args: bytes, what: str
     ) -> None:
@@ -264,7 +262,7 @@ class TestRefusals:
         assert problem.subtool == "read"
         assert problem.message.endswith(f"subtool 'read' must be a JSON object, not {what}.")
 
-    @pytest.mark.parametrize("depth", [2, 400, 900, 50_000])
+    @each_case("depth", [2, 400, 900, 50_000])
     def test_however_deeply_a_call_is_wrapped_it_is_answered(self, depth: int) -> None:
         assert refusal(b'{"action":"","args":' * depth + b"{}" + b"}" * depth).code == "bad_arguments"
 
@@ -287,7 +285,7 @@ class TestSettle:
 class TestUnwrap:
     NONE: frozenset[str] = frozenset()
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("args", "inner"),
         [
             (b'{"args":{"a":1}}', b'{"a":1}'),
@@ -299,7 +297,7 @@ class TestUnwrap:
     def test_arguments_wrapped_once_more_come_out(self, args: bytes, inner: bytes) -> None:
         assert unwrap(args, self.NONE) == inner
 
-    @pytest.mark.parametrize(
+    @each_case(
         "args",
         [
             b"{}",

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.suites.suite_names import suite_names
+from tests.cases import each_case
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 children = st.lists(
@@ -19,7 +19,7 @@ children = st.lists(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("child", "configured", "expected"),
     [
         ("github", "", "github_suite"),
@@ -38,7 +38,7 @@ def test_a_child_gets_a_name_every_host_takes(child: str, configured: str, expec
     assert suite_names([(child, configured)]) == {child: expected}
 
 
-@pytest.mark.parametrize("child", ["高德地图", "高德2", "🙂", "!!!", "", "   "])
+@each_case("child", ["高德地图", "高德2", "🙂", "!!!", "", "   "])
 def test_a_name_of_odd_characters_still_becomes_a_usable_one(child: str) -> None:
     name = suite_names([(child, "")])[child]
     assert re.fullmatch(r"child_[0-9a-f]{6}_suite", name)

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.suites.summary import one_line, summarise
+from tests.cases import each_case
 
 TWO_SENTENCES = "Reads a file. Then it prints every line of it, one after the other."
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "limit", "expected"),
     [
         pytest.param("Reads a file.", 160, "Reads a file.", id="short text stays"),
@@ -50,12 +51,12 @@ def test_a_text_becomes_one_line_cut_at_a_good_place(text: str, limit: int, expe
     assert summarise(text, limit) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     "cluster",
     ["👨‍👩‍👧‍👦", "👍🏽", "e\u0301", "🇩🇪", "❤\ufe0f", "🏴\U000e0067\U000e0062\U000e007f"],
     ids=["family", "skin tone", "accent", "flag", "variation", "tag"],
 )
-@pytest.mark.parametrize("limit", range(9, 24))
+@each_case("limit", range(9, 24))
 def test_a_cut_never_splits_what_a_reader_sees_as_one_character(cluster: str, limit: int) -> None:
     summary = summarise(cluster * 30, limit)
     kept = summary.removesuffix("…")

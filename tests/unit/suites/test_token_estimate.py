@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.suites.token_estimate import estimate
+from tests.cases import each_case
 
 # Text and its count by a real o200k tokenizer.
 COUNTED = [
@@ -22,9 +23,7 @@ COUNTED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "counted"), [case[1:] for case in COUNTED], ids=[case[0] for case in COUNTED]
-)
+@each_case(("text", "counted"), [case[1:] for case in COUNTED], ids=[case[0] for case in COUNTED])
 def test_the_estimate_is_near_the_real_count(text: str, counted: int) -> None:
     assert estimate(text) == pytest.approx(counted, rel=0.15)
 

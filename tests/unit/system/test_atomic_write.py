@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.system.atomic_write import write_atomically
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644])
+@each_case("mode", [0o600, 0o644])
 def test_a_file_is_replaced_whole_with_the_rights_it_should_have(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"before")

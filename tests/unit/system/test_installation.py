@@ -11,12 +11,13 @@ import pytest
 
 from switchboard_mcp.system import installation
 from switchboard_mcp.system.installation import DISTRIBUTION, Installation, Kind, current_installation
+from tests.cases import each_case
 
 PYTHON = "/opt/my env/bin/python"
 NAME = "switchboard-gateway"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "more", "command"),
     [
         ("venv", {}, f"'{PYTHON}' -m pip install '{NAME}[http]'"),

@@ -15,6 +15,7 @@ from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 from switchboard_mcp.server.http import auth
 from switchboard_mcp.system.plain_files import read_plain
+from tests.cases import each_case
 
 
 def test_only_plain_files_are_read_and_only_so_much(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_no_folder_on_the_way_is_a_link(tmp_path: Path) -> None:
         read_plain(str(tmp_path / "root" / "linked" / "file"), 3, str(tmp_path / "root"))
 
 
-@pytest.mark.parametrize("endless", [True, False])
+@each_case("endless", [True, False])
 def test_nothing_in_a_cloned_workspace_stops_a_reader_or_fills_its_memory(
     tmp_path: Path, endless: bool
 ) -> None:

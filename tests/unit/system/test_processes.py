@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from switchboard_mcp.system.processes import is_running, other_people_run_programs
+from tests.cases import each_case
 
 
 def test_a_process_runs_until_it_has_ended() -> None:
@@ -24,9 +25,7 @@ def test_somebody_elses_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_running(1)
 
 
-@pytest.mark.parametrize(
-    ("owners", "others"), [([0, 33, 65534], False), ([0, 4242], False), ([0, 4242, 4243], True)]
-)
+@each_case(("owners", "others"), [([0, 33, 65534], False), ([0, 4242], False), ([0, 4242, 4243], True)])
 def test_other_people_are_those_with_programs_that_are_not_the_systems(
     monkeypatch: pytest.MonkeyPatch, owners: list[int], others: bool
 ) -> None:
@@ -45,6 +44,6 @@ def test_other_people_are_those_with_programs_that_are_not_the_systems(
     assert other_people_run_programs() is others
 
 
-@pytest.mark.parametrize("pid", [0, -1, 2**40, "12", None])
+@each_case("pid", [0, -1, 2**40, "12", None])
 def test_what_is_no_number_of_a_process_runs_nowhere(pid: object) -> None:
     assert not is_running(pid)

@@ -13,6 +13,7 @@ import pytest
 from switchboard_mcp.system import write_access
 from switchboard_mcp.system.write_access import WriteAccess, is_private_group, other_writers
 from tests.acl import GROUP, STRANGER, USER, acl, set_acl
+from tests.cases import each_case
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def writers(path: Path, *, entries: bool = False) -> str:
     return other_writers(str(path), path.lstat(), entries=entries)
 
 
-@pytest.mark.parametrize("private", [True, False])
+@each_case("private", [True, False])
 def test_the_mode_counts_for_everybody_but_the_owner_and_his_private_group(
     tmp_path: Path, private: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,8 +46,8 @@ def test_the_mode_counts_for_everybody_but_the_owner_and_his_private_group(
         assert bool(writers(path)) == bool(mode & (0o002 if private else 0o022)), oct(mode)
 
 
-@pytest.mark.parametrize("ours", [True, False])
-@pytest.mark.parametrize("tag", [USER, GROUP])
+@each_case("ours", [True, False])
+@each_case("tag", [USER, GROUP])
 def test_a_named_user_or_group_counts_as_far_as_the_mask_allows(tmp_path: Path, tag: int, ours: bool) -> None:
     path = tmp_path / "file"
     path.touch()
@@ -66,7 +67,7 @@ def test_an_acl_of_a_file_or_folder_names_who_may_write(path: Path) -> None:
     assert writers(path) == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("default", "why"),
     [
         (acl((USER, 6, STRANGER)), f"makes new files writable by user {STRANGER} (ACL) (default ACL)"),
@@ -106,7 +107,7 @@ def test_a_link_has_an_owner_and_no_mode(tmp_path: Path) -> None:
     assert writers(link) == ""
 
 
-@pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK])
+@each_case("kind", [stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK])
 def test_whatever_belongs_to_another_user_can_be_changed_by_him(kind: int) -> None:
     def owned_by(user: int) -> str:
         return WriteAccess().others(

@@ -24,6 +24,7 @@ from switchboard_mcp.transport.fair_queue import (
     Window,
 )
 from switchboard_mcp.transport.rpc import Peer
+from tests.cases import each_case
 from tests.unit.transport.test_rpc import ClockLoop, Listener, Probe, Script
 
 GONE = failure("child_crashed", "Child 'a' is gone.", child="a")
@@ -165,14 +166,14 @@ def sizes(window: Window, interval_s: Callable[[int], float], count: int, now: f
     return seen
 
 
-@pytest.mark.parametrize("call_s", [0.0002, 0.01, 1.0])
+@each_case("call_s", [0.0002, 0.01, 1.0])
 def test_a_server_that_works_on_one_call_at_a_time_is_sent_one(call_s: float) -> None:
     seen = sizes(Window(), lambda _size: call_s, 2000)
     assert max(seen) == 2
     assert seen.count(1) > 0.85 * len(seen)
 
 
-@pytest.mark.parametrize(("call_s", "at_once"), [(0.0002, 4), (0.01, 64), (1.0, 16)])
+@each_case(("call_s", "at_once"), [(0.0002, 4), (0.01, 64), (1.0, 16)])
 def test_a_server_that_works_on_many_calls_is_sent_as_many(call_s: float, at_once: int) -> None:
     seen = sizes(Window(), lambda size: call_s / min(size, at_once), 200 * at_once)
     assert max(seen) == 2 * at_once

@@ -23,6 +23,7 @@ from switchboard_mcp.protocol.session_record import (
 from switchboard_mcp.transport import session_journal as journals
 from switchboard_mcp.transport.session_journal import Journal, JournalError, OpenRequests, open_journaled
 from switchboard_mcp.transport.stdio import Cork
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 
 
@@ -41,7 +42,7 @@ WATCH, UNWATCH = line("resources/subscribe", 2, uri="a"), line("resources/unsubs
 CALL = line("tools/call", 4, name="x")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("received", "sent", "kept", "open_ids"),
     [
         ([INITIALIZE], [], [], [b"0"]),
@@ -68,7 +69,7 @@ def test_a_session_is_read_from_its_messages(
     assert [request.id for request in record.open] == open_ids
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("received", "ids", "found"),
     [
         ([line("a", 1), line("b", 2), line("c", 3)], {b"3", b"1"}, ["a", "c"]),

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.setup.child_entries import is_missing
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "missing"),
     [
         ("no-such-program-anywhere", True),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from switchboard_mcp.cli.commands.call import (
     CallProgress,
@@ -11,6 +10,7 @@ from switchboard_mcp.cli.commands.call import (
 )
 from switchboard_mcp.cli.local_client import Progress, ToolResult
 from switchboard_mcp.errors import Failure
+from tests.cases import each_case
 
 
 def read(*words: str, stdin: bytes = b"") -> object:
@@ -18,7 +18,7 @@ def read(*words: str, stdin: bytes = b"") -> object:
     return found if isinstance(found, Failure) else msgspec.json.decode(msgspec.json.encode(found))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "expected"),
     [
         ((), {}),
@@ -54,7 +54,7 @@ def test_numbers_keep_their_digits() -> None:
     assert msgspec.json.encode(found) == b'{"a":1.00,"b":123456789012345678901234567890}'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "expected"),
     [
         (("word",), "'word' is not an argument"),
@@ -74,7 +74,7 @@ def test_what_cannot_be_meant_is_refused_with_what_to_write(words: tuple[str, ..
     assert problem.hint
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "is_text"),
     [
         ({"type": "string"}, True),
@@ -94,7 +94,7 @@ def test_a_number_is_a_text_where_the_subtool_wants_a_text(schema: object, is_te
     assert values_typed_string(doubtful, looked) == ({"zip": msgspec.Raw(b'"10115"')} if is_text else {})
 
 
-@pytest.mark.parametrize("expected", ["no JSON", "{}", '{"tools": []}', '{"tools": [{"name": "x"}]}'])
+@each_case("expected", ["no JSON", "{}", '{"tools": []}', '{"tools": [{"name": "x"}]}'])
 def test_without_a_schema_a_number_is_a_number(expected: str) -> None:
     assert (
         values_typed_string({"zip": "10115"}, ToolResult(content=[{"type": "text", "text": expected}])) == {}

@@ -6,10 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.cli.commands.completions import SHELLS, entries
 from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
+from tests.cases import each_case
 
 
 def test_every_command_and_every_flag_is_in_each_script() -> None:
@@ -22,7 +21,7 @@ def test_every_command_and_every_flag_is_in_each_script() -> None:
                 assert shown in script, (shell, name, flag)
 
 
-@pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell)])
+@each_case("shell", [shell for shell in SHELLS if shutil.which(shell)])
 def test_a_script_is_one_that_its_shell_can_read(shell: str, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(SHELLS[shell](entries()))
@@ -44,7 +43,7 @@ def completed(tmp_path: Path, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "offered"),
     [
         (("intro",), ["introspect"]),

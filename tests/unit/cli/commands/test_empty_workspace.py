@@ -10,6 +10,7 @@ import pytest
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.main import dispatch
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 
 
 def run(folder: Path, *arguments: str) -> str:
@@ -22,7 +23,7 @@ def run(folder: Path, *arguments: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command",
     [
         "list",
@@ -57,7 +58,7 @@ def test_the_live_view_and_the_dashboard_say_that_nothing_runs(tmp_path: Path) -
         assert "switchboard serve --http" in said
 
 
-@pytest.mark.parametrize("command", ["wrap mine", "approve mine", "unwrap mine"])
+@each_case("command", ["wrap mine", "approve mine", "unwrap mine"])
 def test_a_child_of_the_user_workspace_is_found_there(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,11 +17,12 @@ from switchboard_mcp.cli.commands.init import initialise, parse_choice
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.index import parser_for
 from switchboard_mcp.cli.invocation import Invocation, own_command
+from tests.cases import each_case
 from tests.hostfiles import Person
 from tests.patience import PATIENCE_S
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expected", "numbers"),
     [
         ("", {1, 2, 3, 4, 5}),

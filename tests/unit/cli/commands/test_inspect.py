@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.cli.commands.inspect import command_of, parameters
 from switchboard_mcp.cli.console import Styled
 from switchboard_mcp.config.models import ChildSpec
+from tests.cases import each_case
 
 
 def test_each_parameter_has_its_type_and_meaning() -> None:
@@ -25,7 +24,7 @@ def test_each_parameter_has_its_type_and_meaning() -> None:
     ]
 
 
-@pytest.mark.parametrize("schema", [None, [], {}, {"properties": []}, {"properties": {}, "required": 3}])
+@each_case("schema", [None, [], {}, {"properties": []}, {"properties": {}, "required": 3}])
 def test_a_schema_without_parameters_has_none(schema: object) -> None:
     assert list(parameters(schema)) == []
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from switchboard_mcp.cli.commands.tokens import HostTokens, show_results
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.suites.results.counts import ResultCounts
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("figures", "sentence"),
     [
         (

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from switchboard_mcp.cli.console import Console
 from switchboard_mcp.cli.doctor.doctor import ChildDiagnosis, Diagnosis, _unmatched_rules, show, versions
 from switchboard_mcp.cli.start_all import Connected, SubtoolLine
 from switchboard_mcp.config.models import Config, SuiteSettings
 from switchboard_mcp.config.sections import Expose
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(("has", "expected"), [("echo", 0), ("other", 1), ("natural_language", 0)])
+@each_case(("has", "expected"), [("echo", 0), ("other", 1), ("natural_language", 0)])
 def test_rules_about_what_a_child_does_not_have_are_told_unless_it_is_wrapped(
     has: str, expected: int
 ) -> None:

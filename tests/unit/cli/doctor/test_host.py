@@ -7,9 +7,10 @@ import pytest
 from switchboard_mcp.cli.doctor.host import find_host, habits
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.hosts.traits import HOSTS, HostTraits
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "title"),
     [
         ("codex", "Codex"),
@@ -28,14 +29,14 @@ def test_a_host_is_found_by_the_names_people_use(name: str, title: str) -> None:
     assert find_host(name).title == title
 
 
-@pytest.mark.parametrize("name", ["", "---", "bogus"])
+@each_case("name", ["", "---", "bogus"])
 def test_an_unknown_host_is_refused_with_those_that_are_known(name: str) -> None:
     with pytest.raises(SwitchboardError) as refused:
         find_host(name)
     assert "Claude Code, Codex" in (refused.value.failure.hint or "")
 
 
-@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.title)
+@each_case("host", HOSTS, ids=lambda host: host.title)
 def test_each_host_has_a_date_and_says_something(host: HostTraits) -> None:
     assert host.checked
     assert all(sentence.endswith(".") and "  " not in sentence for sentence in habits(host))

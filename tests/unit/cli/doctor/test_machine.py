@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.machine import (
     ProcessInfo,
@@ -19,6 +17,7 @@ from switchboard_mcp.cli.doctor.machine import (
 )
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace
+from tests.cases import each_case
 
 SPEC = ChildSpec(name="kid", source="x", command="server", args=["--root", "/data"], cwd="/home")
 
@@ -28,7 +27,7 @@ def workspace_of(*children: ChildSpec) -> Workspace:
     return Workspace(folder="/", config=found.config, children=list(children), warnings=[])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "folder", "same"),
     [
         (["server", "--root", "/data"], "/home", True),

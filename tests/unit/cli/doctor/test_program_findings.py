@@ -10,6 +10,7 @@ from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import ProgramSettings
+from tests.cases import each_case
 
 
 def workspace(*, enabled: bool) -> Workspace:
@@ -39,7 +40,7 @@ def test_a_helper_that_runs_reports_the_parts_that_hold() -> None:
     assert "resource limits" in finding.message
 
 
-@pytest.mark.parametrize("missing", list(subject.PARTS))
+@each_case("missing", list(subject.PARTS))
 def test_a_part_that_is_missing_is_a_warning_that_names_it(missing: str) -> None:
     assert "Warning" not in subject.confinement(list(subject.PARTS)).message
     finding = subject.confinement([part for part in subject.PARTS if part != missing])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.governance.approve import show_approval
 from switchboard_mcp.config.files.approvals import Approval, FilePin
@@ -13,6 +11,7 @@ from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.approved_settings import SectionStatus
 from switchboard_mcp.policy.launch.child_approval import ChildProposal
 from switchboard_mcp.policy.launch.file_inspector import NOTHING_THERE
+from tests.cases import each_case
 
 SAME_VERSION = "The package version is the same"
 SUITE = SectionStatus(name="suites.x", child="x", value={}, sha256="0" * 64, state="unset")
@@ -23,7 +22,7 @@ def approved(node: str = "a", script: str = "b", package: str = "npm:x@1.0.0") -
     return Approval(command="npx", launch=["/usr/bin/node", "/srv/x.js"], files=files, package=package)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("now", "warned"),
     [
         (approved(script="c"), True),

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from switchboard_mcp.cli.console import Screen, visible_width
 from switchboard_mcp.cli.governance.audit import _in_columns, row
 from switchboard_mcp.observability.audit.entry import AuditEntry
+from tests.cases import each_case
 
 ENTRY = AuditEntry(
     seq=7,
@@ -34,7 +33,7 @@ def test_a_pipe_gets_all_of_a_record_in_one_line() -> None:
     assert "\x1b" not in output
 
 
-@pytest.mark.parametrize("columns", [60, 80, 119])
+@each_case("columns", [60, 80, 119])
 def test_a_narrow_terminal_gets_what_fits_with_how_it_ended(columns: int) -> None:
     output = _in_columns(row(ENTRY), Screen(Terminal(), {"COLUMNS": str(columns), "NO_COLOR": "1"}))
     assert visible_width(output) <= max(columns, 66)

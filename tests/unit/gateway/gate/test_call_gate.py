@@ -21,6 +21,7 @@ from switchboard_mcp.gateway.gate.open_questions import questions_folder, stored
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
 from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 from tests.unit.gateway.board import FOLDER, Board, FakeChild, Host, Json
 from tests.unit.gateway.pipeline.chained import Recorder, error, text
@@ -443,7 +444,7 @@ def test_a_list_in_a_text_is_looked_into(board: Board) -> None:
     assert scene.reached() == 0
 
 
-@pytest.mark.parametrize("args", ['"text"', "[1]", "7"])
+@each_case("args", ['"text"', "[1]", "7"])
 def test_arguments_that_are_no_object_are_refused_where_a_rule_looks_at_them(args: str) -> None:
     with pytest.raises(AmbiguousArgumentsError, match="not an object"):
         readings(args.encode())

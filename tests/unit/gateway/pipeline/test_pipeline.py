@@ -14,6 +14,7 @@ from switchboard_mcp.config.sections import GovernanceSettings, LimitSettings, M
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.pipeline.plugins import load_middleware
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse, text_result
+from tests.cases import each_case
 from tests.unit.gateway.board import EVERYTHING, Board, Json
 from tests.unit.gateway.pipeline.chained import chained, error, text
 
@@ -127,7 +128,7 @@ class TestMiddleware:
         assert isinstance(answer, Failure)
         assert answer.code == error(host, called)["code"] == "child_error"
 
-    @pytest.mark.parametrize(("faulty", "what"), [(broken, "KeyError"), (wrong, "str")])
+    @each_case(("faulty", "what"), [(broken, "KeyError"), (wrong, "str")])
     def test_its_faults_are_contained_and_named(self, faulty: Seen, what: str) -> None:
         board = Board()
         kid, seen = board.child(), Seen()
@@ -415,7 +416,7 @@ class TestLoading:
         assert isinstance(own.handler, Made)
         assert own.handler.options == {"a": 1}
 
-    @pytest.mark.parametrize(
+    @each_case(
         "name",
         ["no.such.module:x", "switchboard_mcp.errors:nothing", "no-such-entry-point", f"{__name__}:five"],
     )
@@ -427,7 +428,7 @@ class TestLoading:
         assert problem.message.startswith("suites.kid.middleware[0]: ")
         assert f"'{name}'" in problem.message
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("allowed", "name", "why"),
         [
             ("a.b:c", "no.such.module:x", "not allowed in governed mode"),

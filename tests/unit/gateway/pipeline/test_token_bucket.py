@@ -14,6 +14,7 @@ from switchboard_mcp.gateway.pipeline.result_pages import (
     split_result,
 )
 from switchboard_mcp.gateway.pipeline.token_bucket import TokenBucket
+from tests.cases import each_case
 
 
 class TestRate:
@@ -106,6 +107,6 @@ class TestPages:
     def test_structured_content_alone_becomes_text(self) -> None:
         assert json.loads(str(result(structuredContent={"a": 1}).blocks[0])) == {"a": 1}
 
-    @pytest.mark.parametrize("odd", [b"[]", b'{"content":5}', b'{"content":[1]}', b"nothing"])
+    @each_case("odd", [b"[]", b'{"content":5}', b'{"content":[1]}', b"nothing"])
     def test_what_cannot_be_read_is_not_cut(self, odd: bytes) -> None:
         assert split_result(odd) is None

@@ -16,6 +16,7 @@ from switchboard_mcp.gateway.suites.host_exposure import (
     decide,
 )
 from switchboard_mcp.hosts.traits import HOSTS, HostTraits
+from tests.cases import each_case
 from tests.unit.gateway.board import ECHO, Board, Host, Json
 from tests.unit.gateway.test_exposure import CHANGED, LARGE, TINY
 
@@ -42,7 +43,7 @@ def one(candidate: Candidate, host: HostTraits) -> Choice:
     return choice
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "more", "shown"),
     [
         (LISTS, {}, "suite"),

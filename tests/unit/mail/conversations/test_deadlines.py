@@ -14,6 +14,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.conversations.deadlines import DeadlineWatch, parse_record
 from switchboard_mcp.mail.messages import Draft, FileAttachment
 from switchboard_mcp.mail.store.store import MessageStore
+from tests.cases import each_case
 from tests.unit.mail.office import Hours
 
 LATE = "2020-01-01T00:00:00Z"
@@ -59,7 +60,7 @@ async def inbox(store: MessageStore, name: str) -> list[tuple[str, str]]:
     return [(each.message.sender, each.message.payload[:12]) for each in await store.peek(name)]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@each_case("when", ["before", "after"])
 async def test_a_reassignment_and_its_notices_happen_once_wherever_a_process_dies(
     tmp_path: Path, when: Literal["before", "after"]
 ) -> None:
@@ -168,7 +169,7 @@ async def test_a_deadline_in_any_form_of_time_is_kept(tmp_path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name", ["", ".", "1", "1.coder", "x.coder.msg_1", "1.co/der.msg_1", "9" * 30 + ".a.msg_1", "²." * 3]
 )
 def test_another_file_among_the_records_is_ignored(name: str) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,9 +14,10 @@ from switchboard_mcp.mail.terminal.input_safety import (
     ScreenState,
     to_keystrokes,
 )
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "bracketed", "keys"),
     [
         ("make test", False, b"make test"),
@@ -32,8 +32,8 @@ def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool,
     assert to_keystrokes(text, bracketed=bracketed) == keys
 
 
-@pytest.mark.parametrize("bracketed", [False, True])
-@pytest.mark.parametrize(
+@each_case("bracketed", [False, True])
+@each_case(
     ("text", "expected"),
     [
         ("", "nothing to type"),
@@ -121,7 +121,7 @@ SCREENS = [
 ]
 
 
-@pytest.mark.parametrize(("data", "alternate", "bracketed", "boundary"), SCREENS)
+@each_case(("data", "alternate", "bracketed", "boundary"), SCREENS)
 def test_modes_are_known_from_what_passes_in_whatever_pieces(
     data: bytes, alternate: bool, bracketed: bool, boundary: bool
 ) -> None:
@@ -129,7 +129,7 @@ def test_modes_are_known_from_what_passes_in_whatever_pieces(
         assert (found.alternate, found.bracketed, found.at_boundary) == (alternate, bracketed, boundary)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("data", "prompt"),
     [
         (b"out\r\n$ ", b"$ "),
@@ -150,7 +150,7 @@ def test_a_prompt_is_written_again_only_where_that_is_sure_to_be_right(
     assert watched(data).prompt(80) == prompt
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("keys", "quiet_s", "free"),
     [
         (b"", 0.0, True),

@@ -11,9 +11,10 @@ from switchboard_mcp.mail.terminal.styling import (
     stored_styling,
     title,
 )
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "color"),
     [
         *((name, name) for name in COLORS),
@@ -30,12 +31,12 @@ def test_a_color_is_a_name_a_hex_value_or_one_of_the_editor_s(written: str, colo
     assert parse_styling({"color": written}) == stored_styling({"color": written}) == Styling(color=color)
 
 
-@pytest.mark.parametrize("icon", ["", "🔧", "❤️", "👩‍💻", "terminal-bash", "=>"])
+@each_case("icon", ["", "🔧", "❤️", "👩‍💻", "terminal-bash", "=>"])
 def test_an_icon_is_an_emoji_or_a_short_word(icon: str) -> None:
     assert parse_styling({"icon": icon}).icon == stored_styling({"icon": icon}).icon == icon
 
 
-@pytest.mark.parametrize(
+@each_case(
     "written",
     [
         {"color": "greenish"},
@@ -56,7 +57,7 @@ def test_anything_else_is_refused_and_never_shown(written: dict[str, str]) -> No
     assert not stored_styling(written).is_set
 
 
-@pytest.mark.parametrize("name", COLORS)
+@each_case("name", COLORS)
 def test_a_value_near_a_color_is_shown_as_that_color_in_a_title(name: str) -> None:
     red, green, blue = COLORS[name][0]
     value = f"#{red:02x}{green:02x}{blue:02x}"

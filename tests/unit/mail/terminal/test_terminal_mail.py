@@ -14,6 +14,7 @@ from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import terminal_mail
 from switchboard_mcp.mail.terminal.terminal_mail import TerminalMail
 from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry, TerminalLease
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 
 
@@ -110,7 +111,7 @@ async def test_what_a_verified_lead_sends_is_typed_settled_and_recorded(workspac
     assert lines[0]["id"] == id
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("how", "expected"),
     [
         ({"verified": False}, "Only verified senders"),

@@ -12,6 +12,7 @@ from switchboard_mcp.mail.messages import ACTIONS
 from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry
 from switchboard_mcp.mail.tools.table import TOOLS
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 from tests.unit.mail.office import Client, Json, office
 
@@ -54,7 +55,7 @@ async def test_execute_is_refused_when_it_is_sent_to_an_agent_without_a_terminal
         assert "switchboard terminal bob --allow-execute" in problem["hint"]
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@each_case("action", ACTIONS)
 async def test_every_action_goes_from_sender_to_recipient_and_back_as_a_receipt(
     tmp_path: Path, action: str
 ) -> None:

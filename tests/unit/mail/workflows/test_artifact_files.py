@@ -12,6 +12,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.workflows import artifact_files
 from switchboard_mcp.mail.workflows.artifact_files import scan, write_record
 from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact
+from tests.cases import each_case
 
 
 def test_a_file_is_found_with_its_hash_however_large_its_parts_are(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_file_that_is_too_large_or_a_part_that_is_no_folder_is_told(
     assert found["a/b"] == "it cannot be read: Not a directory"
 
 
-@pytest.mark.parametrize("path", ["../a", "/etc/hostname", ".switchboard/seal.key", "a/../../b", "./a"])
+@each_case("path", ["../a", "/etc/hostname", ".switchboard/seal.key", "a/../../b", "./a"])
 def test_nothing_outside_is_looked_at(tmp_path: Path, path: str) -> None:
     assert scan(str(tmp_path), [path]) == {path: "it is not inside the workspace"}
 

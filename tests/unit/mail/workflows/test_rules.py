@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.workflows.definitions import Definition, WorkflowRun
@@ -16,6 +15,7 @@ from switchboard_mcp.mail.workflows.rules import (
     definition_errors,
     match_message,
 )
+from tests.cases import each_case
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WRITE = {"name": "write", "by": "author", "does": "w"}
@@ -40,7 +40,7 @@ def test_the_deprecated_name_of_distinct_is_accepted_in_files_and_in_stored_runs
     assert "apart" not in msgspec.to_builtins(converted)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("more", "key", "expected"),
     [
         ({"parts": {}}, "parts", "at least one part"),
@@ -72,7 +72,7 @@ def test_a_sound_definition_has_no_faults() -> None:
     assert definition_errors(definition()) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("assigned", "roles", "starter", "parts"),
     [
         ({"author": "ada", "reviewer": "bob"}, {}, "lead", {"author": "ada", "reviewer": "bob"}),
@@ -101,7 +101,7 @@ def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
     assert assign_parts(definition(), assigned, roles, starter) == parts
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("assigned", "roles", "expected"),
     [
         ({"judge": "ada"}, {}, "no part 'judge'; known: author, reviewer"),
@@ -141,7 +141,7 @@ def sending(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("phase", "message", "role"),
     [
         ("write", sending("delegate_task", "lead", "ada"), "coder 1"),
@@ -158,7 +158,7 @@ def test_a_message_that_fits_the_phase_belongs_to_the_run(
     assert match_message([run(phase)], message, AT) == RunMembership("r", phase, role)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("phase", "message", "code", "expected"),
     [
         ("write", sending("request_review", "ada", "bob"), "mail_workflow_refused", "in phase 'write'"),
@@ -188,7 +188,7 @@ def test_a_message_that_does_not_fit_is_refused(
     assert expected in refused.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     "message",
     [
         sending("status_update", "eve", "bob"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from switchboard_mcp.mail.workflows.definitions import (
     is_active,
 )
 from switchboard_mcp.mail.workflows.steps import ArtifactScan, Complete, Event, Lapse, Skip, StopRun, advance
+from tests.cases import each_case
 
 AT, DUE, LATE = "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-01-03T00:00:00.000Z"
 WHEN = Moment(AT, DUE)
@@ -181,9 +181,7 @@ REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("run", "event", "expected"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
-)
+@each_case(("run", "event", "expected"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
 def test_what_does_not_fit_is_refused_and_says_why(run: WorkflowRun, event: Event, expected: str) -> None:
     refused = refusal(run, event)
     assert expected in refused.message

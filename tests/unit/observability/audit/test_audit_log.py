@@ -27,6 +27,7 @@ from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.observability.audit.writer import read_salt
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import MASK, Redactor
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 
 FOLDER = ".switchboard/audit"
@@ -42,7 +43,7 @@ def recording(workspace: Path, **settings: Any) -> Iterator[AuditLog]:
         audit.close()
 
 
-@pytest.mark.parametrize("link", [".switchboard", ".switchboard/audit"])
+@each_case("link", [".switchboard", ".switchboard/audit"])
 def test_a_folder_of_the_workspace_that_is_a_link_is_not_followed(tmp_path: Path, link: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -161,7 +162,7 @@ def with_another_beginning(data: bytes) -> bytes:
     return data.replace(b'"prev":"0', b'"prev":"1', 1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tamper", "line"),
     [
         (changed, 3),
@@ -208,7 +209,7 @@ def test_lines_cut_off_at_the_end_are_noticed_by_a_head_kept_elsewhere(tmp_path:
     assert verify(folder(tmp_path), contains=head).ok
 
 
-@pytest.mark.parametrize("cut", [1, 20, 100])
+@each_case("cut", [1, 20, 100])
 def test_what_a_crash_left_half_written_is_set_aside_with_a_mark(tmp_path: Path, cut: int) -> None:
     with recording(tmp_path) as audit:
         audit.record(CallRecord("call", outcome="one"))
@@ -232,7 +233,7 @@ def test_what_a_crash_left_half_written_is_set_aside_with_a_mark(tmp_path: Path,
     assert verify(folder(tmp_path)).ok
 
 
-@pytest.mark.parametrize("left", [b"", b'{"seq":9'])
+@each_case("left", [b"", b'{"seq":9'])
 def test_a_file_whose_maker_died_before_its_first_line_continues_the_one_before(
     tmp_path: Path, left: bytes
 ) -> None:
@@ -490,7 +491,7 @@ def test_no_file_can_be_truncated_unnoticed(long_record: Path, tmp_path: Path, i
     assert verify(folder(place)).ok is at_the_end
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\n", b'{"seq":1'])
+@each_case("content", [None, b"", b"\n", b'{"seq":1'])
 def test_a_folder_without_a_record_does_not_verify(tmp_path: Path, content: bytes | None) -> None:
     (tmp_path / "audit").mkdir()
     if content is not None:

@@ -20,6 +20,7 @@ from switchboard_mcp.observability.audit.verification import entries, verify
 from switchboard_mcp.observability.audit.writer_process import WriterGoneError, WriterProcess
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 from tests.processes import lives
 
@@ -144,7 +145,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@each_case("number", [signal.SIGKILL, signal.SIGINT])
 def test_it_ends_with_us_however_we_end(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)],

@@ -9,6 +9,7 @@ from switchboard_mcp.config.files.approvals import Approval, Approvals
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.approval import pattern, propose
 from switchboard_mcp.policy.launch.rules import ApprovedLaunch
+from tests.cases import each_case
 from tests.unit.policy.launch.launching import Place
 
 NOTHING: frozenset[str] = frozenset()
@@ -115,7 +116,7 @@ def test_a_remote_child_is_approved_by_its_origin(place: Place) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("word", "made"),
     [("plain", "plain"), ("${A}", "*"), ("--x=${A:-b}/c", "--x=*/c"), ("a*b", "a\\*b"), ("${A}*", "*\\*")],
 )

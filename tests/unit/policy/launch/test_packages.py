@@ -13,6 +13,7 @@ import pytest
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.packages import resolve
 from switchboard_mcp.policy.launch.program_resolution import Resolved, Unresolved
+from tests.cases import each_case
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 SHIM = "#!{python}\nimport sys\nfrom {module} import main\nsys.exit(main())\n"
@@ -125,7 +126,7 @@ def test_a_program_outside_its_package_is_refused(tmp_path: Path) -> None:
     assert "is not in the package" in why(resolve(spec(tmp_path, "npx", "sly"), ENVIRON))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("args", "expected"),
     [
         (["-c", "evil"], "`-c`"),
@@ -143,7 +144,7 @@ def test_what_a_package_runner_could_mean_otherwise_is_refused(
     assert expected in why(resolve(spec(tmp_path, "npx", *args), ENVIRON))
 
 
-@pytest.mark.parametrize("command", ["npm", "yarn", "uv", "pipx", "poetry", "conda"])
+@each_case("command", ["npm", "yarn", "uv", "pipx", "poetry", "conda"])
 def test_a_package_manager_that_runs_something_else_is_refused(tmp_path: Path, command: str) -> None:
     assert "is unknown" in why(resolve(spec(tmp_path, command, "start"), ENVIRON))
 
@@ -177,7 +178,7 @@ def test_a_python_module_is_followed_to_its_file(servers: Path) -> None:
     assert "was not found" in why(resolve(spec(servers, python, "-m", "no_such_module"), ENVIRON))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "args", "taken"),
     [
         ("uvx", ["tool-pkg", "--x"], 1),
@@ -249,7 +250,7 @@ def test_a_binary_is_itself(tmp_path: Path) -> None:
     assert found(resolve(spec(tmp_path, "tool", "--x"), environ)).argv == [str(tool)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("#!/bin/sh\necho", "no shell is ever run"),

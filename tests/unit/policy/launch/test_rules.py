@@ -13,6 +13,7 @@ from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.rules import LAUNCH_RULES, ApprovedLaunch, fits
 from tests.acl import OPENINGS
+from tests.cases import each_case
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 
@@ -244,7 +245,7 @@ def test_a_remote_child_is_held_to_its_origin(place: Place) -> None:
     assert "not encrypted" in refusal(guard.check(plain))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("word", "pattern", "fitting"),
     [
         ("a", "a", True),

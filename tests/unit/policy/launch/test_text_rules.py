@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.policy.launch.text_rules import (
     NEVER_SET,
@@ -12,6 +10,7 @@ from switchboard_mcp.policy.launch.text_rules import (
     origin_of,
     program_name,
 )
+from tests.cases import each_case
 
 FINE: list[dict[str, Any]] = [
     {"command": "npx", "args": ["-y", "@scope/pkg@1.2.3", "--root", "/data"]},
@@ -114,12 +113,12 @@ def spec(entry: dict[str, Any]) -> ChildSpec:
     return ChildSpec(name="child", source="file.json", **entry)
 
 
-@pytest.mark.parametrize("entry", FINE)
+@each_case("entry", FINE)
 def test_ordinary_entries_break_no_rule(entry: dict[str, Any]) -> None:
     assert find_text_fault(spec(entry)) is None
 
 
-@pytest.mark.parametrize(("entry", "key", "why"), REFUSED)
+@each_case(("entry", "key", "why"), REFUSED)
 def test_a_hostile_entry_is_refused_with_its_key(entry: dict[str, Any], key: str, why: str) -> None:
     fault = find_text_fault(spec(entry))
     assert fault is not None
@@ -136,7 +135,7 @@ def test_keys_are_those_of_the_dialect_it_is_written_in() -> None:
     assert fault.key == "mcpServers.c.command.args[1]"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     "LD_PRELOAD ld_library_path LD_AUDIT LD_ANYTHING DYLD_LIBRARY_PATH GCONV_PATH GLIBC_TUNABLES LOCPATH NLSPATH "
     "MALLOC_CHECK_ MALLOC_CONF HOSTALIASES RES_OPTIONS RESOLV_HOST_CONF GETCONF_DIR TZDIR LOCALDOMAIN".split(),
@@ -145,7 +144,7 @@ def test_what_the_loader_and_the_c_library_read_can_never_be_set(name: str) -> N
     assert NEVER_SET.fullmatch(name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     """
     PATH IFS ENV HOME TMPDIR SHELL SHELLOPTS BASH_ENV BASH_FUNC_x BASHOPTS ZDOTDIR PS4 PROMPT_COMMAND EDITOR
@@ -176,7 +175,7 @@ def test_what_changes_what_runs_is_known(name: str) -> None:
     assert is_steering(name.lower())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     """
     GITHUB_TOKEN API_KEY LOG_LEVEL GIT_AUTHOR_NAME REGION NODE_ENV GHCR_TOKEN NPM_TOKEN DOCKER_PASSWORD
@@ -190,7 +189,7 @@ def test_ordinary_variables_change_nothing(name: str) -> None:
     assert not NEVER_SET.fullmatch(name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("path", "name"),
     [
         ("/usr/bin/python3.11", "python"),
@@ -206,7 +205,7 @@ def test_a_program_goes_by_its_plain_name(path: str, name: str) -> None:
     assert program_name(path) == name
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "origin"),
     [
         ("https://Mcp.Example.com/mcp", "https://mcp.example.com:443"),

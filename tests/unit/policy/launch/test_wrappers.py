@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.config.files.approvals import Approval, AskApproval
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.policy.launch import wrappers
+from tests.cases import each_case
 
 ANTHROPIC = "https://api.anthropic.com:443"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "expected"),
     [
         (AskSettings(), ["host", ANTHROPIC]),
@@ -26,7 +25,7 @@ def test_the_settings_say_who_plans(settings: AskSettings, expected: list[str]) 
     assert wrappers.planners(settings) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("models", "settings", "why"),
     [
         (None, AskSettings(), "its approval does not let a model plan"),

@@ -3,12 +3,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.call_log import MAX_CALLS, MAX_NAME_CHARS, CallLog
 from switchboard_mcp.server.dashboard.call_query import CallFilter, error_groups, latencies
+from tests.cases import each_case
 
 
 class Record:
@@ -59,7 +58,7 @@ def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_witho
     assert live.fail_closed is True
 
 
-@pytest.mark.parametrize("outcome", ["ok", "cancelled", "input_required"])
+@each_case("outcome", ["ok", "cancelled", "input_required"])
 def test_a_host_that_goes_or_is_asked_something_is_no_error(outcome: str) -> None:
     live = CallLog(services())
     live.record(CallRecord("call", "ann", "git", "log", b"", outcome, 0.002))
@@ -100,7 +99,7 @@ def test_a_name_without_end_is_cut_and_not_in_the_middle_of_a_secret() -> None:
     assert "hunt" not in call.subtool
 
 
-@pytest.mark.parametrize("count", [1, MAX_CALLS + 50])
+@each_case("count", [1, MAX_CALLS + 50])
 def test_only_so_many_calls_are_kept(count: int) -> None:
     live = CallLog(services())
     for _ in range(count):

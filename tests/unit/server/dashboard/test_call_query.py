@@ -3,8 +3,6 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-import pytest
-
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.call_log import MAX_CALLS, CallLog
@@ -16,6 +14,7 @@ from switchboard_mcp.server.dashboard.call_query import (
     overlapping,
     select,
 )
+from tests.cases import each_case
 
 STALL_S = 0.1
 
@@ -32,7 +31,7 @@ def filled(count: int) -> CallLog:
     return log
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("conditions", "expected"),
     [
         (CallFilter(), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]),

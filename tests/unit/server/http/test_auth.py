@@ -12,6 +12,7 @@ from switchboard_mcp.server.http import auth
 from switchboard_mcp.server.http.auth import TokenTable, bearer, named_tokens
 from switchboard_mcp.system import write_access
 from tests.acl import STRANGER, USER, acl, set_acl
+from tests.cases import each_case
 
 QUIET = Log("error")
 
@@ -24,7 +25,7 @@ def test_a_token_tells_who_it_is() -> None:
     assert tokens.principal(b"") is tokens.principal(b"her") is tokens.principal(b"hers ") is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "token"),
     [
         (b"Bearer abc", b"abc"),
@@ -46,7 +47,7 @@ def test_named_tokens_come_from_the_environment() -> None:
     assert found == {"ada": "a" * 16, "bob": LONG, "eve": "plain" + LONG}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "code", "expected"),
     [
         ({"ada": "${ADA}"}, "variable_missing", "ADA"),
@@ -81,7 +82,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert sorted(os.listdir(folder)) == [".gitignore", "auth_token"]
 
 
-@pytest.mark.parametrize("mode", [0o701, 0o710, 0o750, 0o755])
+@each_case("mode", [0o701, 0o710, 0o750, 0o755])
 def test_a_folder_that_others_can_enter_is_closed_to_them_and_logged(tmp_path: Path, mode: int) -> None:
     folder = tmp_path / ".switchboard"
     folder.mkdir()
@@ -94,7 +95,7 @@ def test_a_folder_that_others_can_enter_is_closed_to_them_and_logged(tmp_path: P
     assert str(folder) in lines[0].decode()
 
 
-@pytest.mark.parametrize("mode", [0o702, 0o777, 0o1777])
+@each_case("mode", [0o702, 0o777, 0o1777])
 def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / ".switchboard").mkdir()
     (tmp_path / ".switchboard").chmod(mode)
@@ -126,7 +127,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         auth.private_folder(str(tmp_path), QUIET)
 
 
-@pytest.mark.parametrize("mode", [0o604, 0o640, 0o666])
+@each_case("mode", [0o604, 0o640, 0o666])
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     folder = auth.private_folder(str(tmp_path), QUIET)
     auth.write_token(folder)

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from switchboard_mcp.server.http import asgi, connection_limits, event_stream, request_framing
+from tests.cases import each_case
 from tests.unit.server.http.front import HEAD, front, until
 
 POST = b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
@@ -89,7 +90,7 @@ async def test_a_connection_serves_one_request_after_the_other() -> None:
             assert b" 200 " in await reader.readuntil(b"}}")
 
 
-@pytest.mark.parametrize("size", [10, 70_000, 1_000_000])
+@each_case("size", [10, 70_000, 1_000_000])
 async def test_requests_that_wait_behind_another_are_served_in_order(size: int) -> None:
     head = b"POST /mcp HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\n"
     requests = []
@@ -112,7 +113,7 @@ async def test_a_client_whose_request_goes_on_after_its_response_is_cut_off() ->
         assert b" 200 " in await ended(reader)
 
 
-@pytest.mark.parametrize("waiting", [b"", HEALTH, HEALTH * 100])
+@each_case("waiting", [b"", HEALTH, HEALTH * 100])
 async def test_a_client_that_leaves_is_noticed_with_requests_that_wait(waiting: bytes) -> None:
     async with front() as running, running.connect() as (reader, writer):
         writer.write(b"GET /sse HTTP/1.1\r\n" + HEAD + b"\r\n" + waiting)
@@ -143,7 +144,7 @@ async def test_when_all_are_busy_newcomers_are_refused() -> None:
             assert b" 503 " in await ended(other)
 
 
-@pytest.mark.parametrize("cut", [1, 7, 1000])
+@each_case("cut", [1, 7, 1000])
 async def test_a_head_is_found_in_any_chunking(cut: int) -> None:
     async with front() as running, running.connect() as (reader, writer):
         for start in range(0, len(HEALTH), cut):
@@ -153,8 +154,8 @@ async def test_a_head_is_found_in_any_chunking(cut: int) -> None:
         assert b" 200 " in await reader.readuntil(b"}}")
 
 
-@pytest.mark.parametrize("size", [request_framing.MAX_HEAD_BYTES - 200, request_framing.MAX_HEAD_BYTES + 200])
-@pytest.mark.parametrize("cut", [1000, 1_000_000])
+@each_case("size", [request_framing.MAX_HEAD_BYTES - 200, request_framing.MAX_HEAD_BYTES + 200])
+@each_case("cut", [1000, 1_000_000])
 async def test_a_head_has_a_limit(size: int, cut: int) -> None:
     filler = b"X-Filler: " + b"x" * (size - len(HEALTH)) + b"\r\n\r\n"
     data = HEALTH[:-2] + filler

@@ -8,6 +8,7 @@ import pytest
 from switchboard_mcp.server.http import resumable_streams
 from switchboard_mcp.server.http.event_stream import event
 from switchboard_mcp.server.http.resumable_streams import PostStream, Stream
+from tests.cases import each_case
 
 
 class Output:
@@ -44,7 +45,7 @@ def post(*ids: bytes, batch: bool = False) -> tuple[PostStream, Any, list[PostSt
     return PostStream(1, output_, list(ids), done.append, batch=batch), output_, done
 
 
-@pytest.mark.parametrize("message", [b'{"a":1}', b'{\n "a":\r\n 1}', b'{"a":"\\n"}', b'{"a":1}\r'])
+@each_case("message", [b'{"a":1}', b'{\n "a":\r\n 1}', b'{"a":"\\n"}', b'{"a":1}\r'])
 def test_a_message_is_one_line_of_an_event(message: bytes) -> None:
     name, data, *rest = event(message).split(b"\n")
     assert (name, rest) == (b"event: message", [b"", b""])

@@ -10,6 +10,7 @@ import pytest
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.server.http import server_info
 from switchboard_mcp.server.http.server_info import ServerInfo
+from tests.cases import each_case
 from tests.unit.server.http.front import front
 
 
@@ -47,19 +48,19 @@ def test_only_its_own_file_is_removed(tmp_path: Path) -> None:
     server_info.remove(str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"port": "x"}', "\xff"])
+@each_case("text", ["", "{", "[]", "{}", '{"port": "x"}', "\xff"])
 def test_what_cannot_be_read_is_nobody(tmp_path: Path, text: str) -> None:
     (tmp_path / "server_info.json").write_text(text, encoding="latin-1")
     server_info.require_free(str(tmp_path))
 
 
-@pytest.mark.parametrize("pid", [1 << 22, 1 << 40, 1])
+@each_case("pid", [1 << 22, 1 << 40, 1])
 def test_a_process_that_is_gone_or_another_is_nobody(tmp_path: Path, pid: int) -> None:
     server_info.write(str(tmp_path), info(9, pid))
     server_info.require_free(str(tmp_path))
 
 
-@pytest.mark.parametrize("host", ["203.0.113.7", "2001:db8::1", "evil.invalid", "", "a\0b", "x" * 300])
+@each_case("host", ["203.0.113.7", "2001:db8::1", "evil.invalid", "", "a\0b", "x" * 300])
 def test_an_address_of_another_machine_is_not_contacted(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     contacted: list[ServerInfo] = []
     monkeypatch.setattr(server_info, "request", lambda found, *_: contacted.append(found))

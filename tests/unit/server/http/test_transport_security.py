@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.server.http.transport_security import (
     allowed_hosts,
     host_name,
     is_origin_allowed,
     split_address,
 )
+from tests.cases import each_case
 
 MALFORMED = (
     ":80",
@@ -65,7 +64,7 @@ MALFORMED = (
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("authority", "name"),
     [
         ("localhost", "localhost"),
@@ -83,7 +82,7 @@ def test_the_name_in_an_authority(authority: str, name: str) -> None:
     assert host_name(authority) == name
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "address", "allowed", "names"),
     [
         ("127.0.0.1", "127.0.0.1", [], {"127.0.0.1", "localhost", "::1"}),
@@ -99,13 +98,13 @@ def test_the_names_it_goes_by(host: str, address: str, allowed: list[str], names
     assert allowed_hosts(host, address, allowed) == names
 
 
-@pytest.mark.parametrize("allowed", ["localhost", "127.0.0.1"])
-@pytest.mark.parametrize("malformed", MALFORMED)
+@each_case("allowed", ["localhost", "127.0.0.1"])
+@each_case("malformed", MALFORMED)
 def test_no_malformed_host_is_allowed(malformed: str, allowed: str) -> None:
     assert host_name(malformed.replace("localhost", allowed)) not in allowed_hosts(allowed, allowed, [""])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("origin", "welcome"),
     [
         ("http://localhost:3100", True),
@@ -126,7 +125,7 @@ def test_pages_of_its_own_and_those_that_are_allowed_may_come(origin: str, welco
     assert is_origin_allowed(origin, "localhost:3100", frozenset({"https://app.example.com"})) is welcome
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "found"),
     [
         ("3100", ("here", 3100)),

@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from switchboard_mcp.protocol.http_headers import HeaderMirror
 from switchboard_mcp.server.http import validation
 from switchboard_mcp.server.http.validation import MessageHead, Refusal
+from tests.cases import each_case
 
 Json = dict[str, Any]
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -45,7 +44,7 @@ def checked(message: Json, marked: tuple[HeaderMirror, ...], **headers: str | No
     return code(validation.check(posted(message), dict(pairs), pairs, marked))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "problem", "id"),
     [
         (b"", -32700, None),
@@ -76,7 +75,7 @@ def test_what_is_no_message_is_refused_with_its_id_where_it_has_one(
     assert (refused.status, result["error"]["code"], result["id"]) == (400, problem, id)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b'{"jsonrpc":"2.0","id":"1.5e","method":"m"}',
@@ -91,7 +90,7 @@ def test_every_kind_of_message_is_read(body: bytes) -> None:
     assert isinstance(validation.read(body), MessageHead)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "message", "modern"),
     [
         (None, request("tools/list"), True),
@@ -115,7 +114,7 @@ def test_the_era_of_a_message(version: str | None, message: Json, modern: bool) 
     assert validation.is_stateless(header, posted(message), json.dumps(message).encode()) is modern
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("message", "headers", "problem"),
     [
         (request("tools/list"), {}, None),
@@ -148,7 +147,7 @@ def test_headers_repeat_the_body(message: Json, headers: dict[str, str | None], 
     assert checked(message, (), **headers) == problem
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "headers", "problem"),
     [
         ({}, {}, None),
@@ -186,7 +185,7 @@ def test_a_header_that_is_there_twice_is_refused() -> None:
     assert code(validation.check(posted(message), dict(pairs), [*pairs, pairs[1]])) == -32020
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "status"),
     [
         ({"result": {}}, 200),

@@ -3,9 +3,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-import pytest
-
 from switchboard_mcp.server.http.write_coalescing import CoalescingTransport
+from tests.cases import each_case
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -60,7 +59,7 @@ async def test_nothing_is_lost_at_the_end() -> None:
     assert (sink.said, link.is_closing()) == ([HEAD], True)
 
 
-@pytest.mark.parametrize("data", [b"HTTP/1.1 100 Continue\r\n", b"data: HTTP/\r\n\r\n", b"\r\n\r\n", b""])
+@each_case("data", [b"HTTP/1.1 100 Continue\r\n", b"data: HTTP/\r\n\r\n", b"\r\n\r\n", b""])
 async def test_what_is_no_head_goes_out_at_once(data: bytes) -> None:
     sink = Sink()
     joining(sink).write(data)

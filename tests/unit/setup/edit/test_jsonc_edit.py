@@ -13,6 +13,7 @@ from switchboard_mcp.config.documents import decode_json
 from switchboard_mcp.setup.edit import jsonc_edit
 from switchboard_mcp.setup.edit.jsonc_tree import parse
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
+from tests.cases import each_case
 
 NAMES = ("github", "fs", "a.b", "ünïcode", 'with "quotes"', "// no comment", "switchboard", "x")
 OURS = {"command": "switchboard", "args": ["--workspace", "/w"], "env": {}}
@@ -144,7 +145,7 @@ def test_an_item_is_added_once_and_taken_out_again(drawn: tuple[list[str], str])
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "after"),
     [
         ("", '{\n  "mcpServers": {\n    "s": {}\n  }\n}\n'),
@@ -167,7 +168,7 @@ def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
     assert jsonc_edit.replace_members(text, ["mcpServers"], [], {"s": {}}) == after
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "why"),
     [
         ('{"mcpServers": {"a": 1,, "b": 2}}', "line 1 column 24"),

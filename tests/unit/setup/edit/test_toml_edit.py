@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.setup.edit import toml_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
+from tests.cases import each_case
 
 KEY = ["mcp_servers"]
 OURS = {"command": "switchboard", "args": ["--workspace", 'C:\\w "x"'], "startup_timeout_sec": 60}
@@ -92,7 +93,7 @@ def test_pairs_in_the_map_s_own_table_and_dotted_keys() -> None:
     assert tomllib.loads(back) == tomllib.loads(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "why"),
     [
         ('mcp_servers = { a = { command = "a" } }\n', "on one line"),

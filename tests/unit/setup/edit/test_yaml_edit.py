@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.setup.edit import yaml_edit
 from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
+from tests.cases import each_case
 
 OURS = {"type": "stdio", "cmd": "/bin/switch board", "args": ["--workspace", "/w: x"], "enabled": True}
 WORDS = st.sampled_from(
@@ -185,7 +186,7 @@ def check_edit(text: str, name: str, *, listed: bool) -> None:
     assert back in (text, text + "\n", text + "\r\n")
 
 
-@pytest.mark.parametrize("text", TRICKY)
+@each_case("text", TRICKY)
 def test_a_tricky_document_is_read_as_pyyaml_reads_it_or_refused(text: str) -> None:
     check_document(text)
 
@@ -200,7 +201,7 @@ def test_any_document_is_read_as_pyyaml_reads_it_or_refused(
     check_document(yaml.safe_dump(document, sort_keys=False, **style))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("a: 1\nb: [x, 'y z', {k: v}]\n", {"a": 1, "b": ["x", "y z", {"k": "v"}]}),
@@ -220,7 +221,7 @@ def test_what_hosts_write_is_read(text: str, value: object) -> None:
     assert yaml_edit.read(f"block:\n  x:\n{indented}", ["block"], listed=False) == {"x": value}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "why"),
     [
         ("block:\n  a: &anchor\n    b: 1\n", "anchor, alias or tag at line 2"),

@@ -20,6 +20,7 @@ from switchboard_mcp.suites.results.answers import (
     text_answer,
 )
 from switchboard_mcp.suites.token_estimate import estimate
+from tests.cases import each_case
 
 
 def body(*texts: str, **members: object) -> bytes:
@@ -38,7 +39,7 @@ def test_a_text_is_a_serialisation_only_if_it_says_the_same() -> None:
     assert not page.serialised
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         b"{}",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard_mcp.suites.results.select import MAX_CHARS, SelectError, compile_select
+from tests.cases import each_case
 
 VALUE = {
     "total": 2,
@@ -22,7 +23,7 @@ VALUE = {
 }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "answer"),
     [
         ("total", 2),
@@ -60,7 +61,7 @@ def test_an_expression_selects(expression: str, answer: object) -> None:
     assert compile_select(expression).apply(VALUE, bool) == answer
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "problem"),
     [
         ("items[?price > ]", 'cannot read "items[?price > ]" at column 16. Example:'),
@@ -83,7 +84,7 @@ def test_an_expression_that_cannot_be_used_is_refused_before_the_call(expression
         compile_select(expression)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "problem"),
     [
         ("item[].id", 'no field "item" here. Nearest: "items". Shape: {total:int,items:[2]{id:int'),
@@ -102,7 +103,7 @@ def test_what_selects_nothing_says_why(expression: str, problem: str) -> None:
 HOSTILE = {"items": [{"a": {"b": [1, 2, 3]}, "c": "x"} for _ in range(20_000)]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "expression",
     [
         "items[?" + "||".join(["c=='y'"] * 20) + "]",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from switchboard_mcp.suites.results.answers import compact
 from switchboard_mcp.suites.results.tables import MAX_TABLE_CHARS, from_tables, to_tables
+from tests.cases import each_case
 
 WRITTEN = """\
 {"query":"x","total":3,"items":@1}
@@ -58,7 +59,7 @@ def test_a_table_gives_back_the_same_text(document: Any) -> None:
         assert from_tables(tables) == written
 
 
-@pytest.mark.parametrize(
+@each_case(
     "written",
     [
         '[{"a":1.0,"b":1e3},{"a":10000000000000000000001,"b":-0},{"a":1.10,"b":0}]',  # spelling of numbers
@@ -71,7 +72,7 @@ def test_spelling_stays(written: str) -> None:
     assert from_tables(tables) == written
 
 
-@pytest.mark.parametrize(
+@each_case(
     "written",
     [
         '[{"a":1,"a":2,"b":0},{"a":1,"b":2},{"a":1,"b":2}]',  # a name twice
@@ -89,7 +90,7 @@ def test_what_is_no_table_stays_json(written: str) -> None:
     assert to_tables(written) is None
 
 
-@pytest.mark.parametrize("broken", ["{}\nx", "@1\n@1 2 rows\na|b\n1|2", "@1\n@1 1 rows\na|b\n1|2|3"])
+@each_case("broken", ["{}\nx", "@1\n@1 2 rows\na|b\n1|2", "@1\n@1 1 rows\na|b\n1|2|3"])
 def test_a_broken_table_is_refused(broken: str) -> None:
     with pytest.raises(ValueError, match=r"table|row"):
         from_tables(broken)

@@ -26,6 +26,7 @@ from switchboard_mcp.transport.http.oauth import OAuth
 from switchboard_mcp.transport.http.remote_base import FirstRequest, LoginPrompt, RemoteServer
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from switchboard_mcp.transport.http.token_store import LoginFile, StoredLogin, logins_folder
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.webserver import Json, Reply, Request, WebServer, serving
@@ -612,7 +613,7 @@ KEYS: dict[str, Callable[[], ec.EllipticCurvePrivateKey | Ed25519PrivateKey]] = 
 }
 
 
-@pytest.mark.parametrize("key", ["", *KEYS])
+@each_case("key", ["", *KEYS])
 async def test_client_credentials_need_nobody(tmp_path: Path, key: str) -> None:
     gate, secrets = Gate(), list[str]()
     pem = tmp_path / "key.pem"
@@ -725,7 +726,7 @@ class TestFile:
         }
         assert len(paths) == 4
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("environ", "folder"),
         [
             ({"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/switchboard-mcp/logins"),
@@ -736,7 +737,7 @@ class TestFile:
     def test_they_are_where_a_user_keeps_state(self, environ: dict[str, str], folder: str) -> None:
         assert logins_folder(environ) == folder
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("login", "fresh"),
         [
             (StoredLogin(), False),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-import pytest
-
 from switchboard_mcp.transport.http.sse_transport import SseTransport
+from tests.cases import each_case
 from tests.unit.transport.http.remotes import Rig, dialled
 from tests.unit.transport.http.webserver import Handler, Json, Reply, Request, serving
 from tests.unit.transport.recorder import settle
@@ -84,7 +83,7 @@ async def test_what_the_server_says_unasked_is_delivered() -> None:
     assert decoded(rig) == [note]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "endpoint",
     [
         "http://evil.example/messages",
@@ -104,7 +103,7 @@ async def test_an_address_of_somebody_else_is_refused(endpoint: str) -> None:
     assert web.calls == ["GET"]
 
 
-@pytest.mark.parametrize("endpoint", ["messages", "/messages", "?x=1", "http://127.0.0.1:{port}/messages"])
+@each_case("endpoint", ["messages", "/messages", "?x=1", "http://127.0.0.1:{port}/messages"])
 async def test_an_address_of_its_own_may_be_written_in_any_way(endpoint: str) -> None:
     desk = Desk()
     async with serving(desk) as web:
@@ -124,7 +123,7 @@ async def test_only_the_first_address_counts() -> None:
     assert rig.ends == 0
 
 
-@pytest.mark.parametrize("how", ["ended", "cut"])
+@each_case("how", ["ended", "cut"])
 async def test_the_end_of_the_stream_ends_the_link(how: str) -> None:
     desk = Desk()
     async with serving(desk) as web, dialled(SseTransport, web.url) as rig:
@@ -146,7 +145,7 @@ def answering(status: int, body: bytes = b"", **headers: str) -> Handler:
     return handle
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "code"),
     [
         (401, "child_unauthorized"),
@@ -205,7 +204,7 @@ class TestRefusedPosts:
             await rig.until_received(1)
         assert decoded(rig) == [{"jsonrpc": "2.0", "id": 1, "error": error}]
 
-    @pytest.mark.parametrize("message", ["request", "notification"])
+    @each_case("message", ["request", "notification"])
     async def test_a_session_that_is_gone_ends_the_link(self, message: str) -> None:
         class Forgetful(Desk):
             async def posted(self, request: Request, reply: Reply) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from switchboard_mcp.transport.http import streamable_http
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
+from tests.cases import each_case
 from tests.unit.transport.http.remotes import Rig, dialled
 from tests.unit.transport.http.streamables import (
     ENVELOPE,
@@ -254,7 +255,7 @@ class TestSession:
             await rig.link.sending_closed.wait()
         assert "DELETE" not in web.calls
 
-    @pytest.mark.parametrize("status", [404, 400])
+    @each_case("status", [404, 400])
     async def test_a_session_that_is_gone_ends_the_link(self, status: int) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}

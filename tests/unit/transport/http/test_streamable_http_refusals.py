@@ -12,6 +12,7 @@ from switchboard_mcp.errors import Failure
 from switchboard_mcp.protocol.http_headers import HeaderMirror
 from switchboard_mcp.transport.http import streamable_http
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
+from tests.cases import each_case
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.streamables import (
     ENVELOPE,
@@ -39,7 +40,7 @@ class TestCompression:
             await rig.until_received(1)
         assert decoded(rig)[0]["result"] == value
 
-    @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+    @each_case("kind", ["application/json", "text/event-stream"])
     async def test_one_that_grows_without_end_fails_its_call(self, kind: str) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(200, BOMB, content_type=kind, content_encoding="gzip")
@@ -137,8 +138,8 @@ class TestRefusals:
         assert rig.received == []
         return problem
 
-    @pytest.mark.parametrize("status", [400, 403, 404, 422, 500, 503])
-    @pytest.mark.parametrize("id", [1, None])
+    @each_case("status", [400, 403, 404, 422, 500, 503])
+    @each_case("id", [1, None])
     async def test_an_error_of_the_protocol_is_read_at_any_status(self, status: int, id: int | None) -> None:
         error = {"code": -32602, "message": "wrong", "data": {"x": 1}}
 
@@ -153,7 +154,7 @@ class TestRefusals:
             await rig.until_received(1)
         assert decoded(rig) == [{"jsonrpc": "2.0", "id": 1, "error": error}]
 
-    @pytest.mark.parametrize("status", [400, 404, 405, 429, 500, 502, 503])
+    @each_case("status", [400, 404, 405, 429, 500, 502, 503])
     async def test_a_status_alone_is_a_failure_that_names_it(self, status: int) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(status, b"go  away\nplease", content_type="text/plain", retry_after="7")
@@ -164,7 +165,7 @@ class TestRefusals:
         assert problem.message.endswith("It said: go away please")
         assert problem.retry_after_ms == 7000
 
-    @pytest.mark.parametrize("status", [401, 403])
+    @each_case("status", [401, 403])
     async def test_who_is_not_let_in_is_told_so(self, status: int) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(status)
@@ -178,7 +179,7 @@ class TestRefusals:
 
         assert "html" not in (await self.ask(handle)).message
 
-    @pytest.mark.parametrize("kind", ["text/html", "text/plain", ""])
+    @each_case("kind", ["text/html", "text/plain", ""])
     async def test_an_answer_of_another_kind_is_none(self, kind: str) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(200, b"<html>welcome</html>", **({"content_type": kind} if kind else {}))
@@ -193,7 +194,7 @@ class TestRefusals:
 
         assert "HTTP 202" in (await self.ask(handle)).message
 
-    @pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"jsonrpc":"2.0","id":9,"result":{}}'])
+    @each_case("body", [b"{", b"[]", b"{}", b'{"jsonrpc":"2.0","id":9,"result":{}}'])
     async def test_json_that_is_no_answer_is_told_as_such(self, body: bytes) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(200, body, content_type="application/json")
@@ -316,7 +317,7 @@ class TestRedirects:
             assert "secret" not in problem.message
             assert other.connections == 0
 
-    @pytest.mark.parametrize("status", [301, 302, 303])
+    @each_case("status", [301, 302, 303])
     async def test_those_that_would_drop_the_message_are_not_followed(self, status: int) -> None:
         async with (
             serving(self.sending_on("/other", status)) as web,

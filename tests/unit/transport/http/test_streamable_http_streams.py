@@ -8,6 +8,7 @@ import pytest
 
 from switchboard_mcp.transport.http import streamable_http
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
+from tests.cases import each_case
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.streamables import (
     ENVELOPE,
@@ -99,7 +100,7 @@ class TestUnasked:
             await rig.until_received(3)
         assert [message["method"] for message in decoded(rig)] == [f"notifications/{n}" for n in range(3)]
 
-    @pytest.mark.parametrize("status", [405, 400, 500, 200])
+    @each_case("status", [405, 400, 500, 200])
     async def test_a_server_without_such_a_stream_is_not_asked_again(self, status: int) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             if request.method == "GET":
@@ -152,7 +153,7 @@ class TestLostStreams:
             rig.ask("tools/call", 2)
             await rig.until_received(1)
 
-    @pytest.mark.parametrize("how", ["ended", "cut"])
+    @each_case("how", ["ended", "cut"])
     async def test_a_stream_without_places_cannot_be_taken_up(self, how: str) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.stream()

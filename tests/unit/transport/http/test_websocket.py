@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
-import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from switchboard_mcp.protocol.framing import OVERSIZED_EXCERPT_BYTES, Oversized
 from switchboard_mcp.transport.http.websocket import WebSocketTransport
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.recorder import settle
@@ -151,7 +151,7 @@ async def test_a_connection_that_breaks_ends_the_link() -> None:
         assert (await rig.until_over()).code == "child_crashed"
 
 
-@pytest.mark.parametrize("first", [1, 1_000, 5_000, 9_999])
+@each_case("first", [1, 1_000, 5_000, 9_999])
 async def test_a_message_in_frames_beyond_the_limit_is_thrown_away_alone(first: int) -> None:
     big = b'{"jsonrpc":"2.0","id":7,"result":"%b"}' % (b"x" * 20_000)
 
@@ -185,7 +185,7 @@ async def test_a_frame_beyond_the_limit_ends_the_link_and_is_told() -> None:
     assert "larger than the 10,000 bytes" in problem.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "code"),
     [
         (401, "child_unauthorized"),

@@ -11,6 +11,7 @@ from switchboard_mcp.server.dashboard.api.children import TryRequest
 from switchboard_mcp.server.dashboard.api.openapi import document
 from switchboard_mcp.server.dashboard.api.routes import QUERY, ROUTES, ApiRequest, ApiRoute, load_handler
 from switchboard_mcp.server.dashboard.dashboard_access import SCOPES, Viewer
+from tests.cases import each_case
 
 
 def find(method: str, path: str) -> tuple[ApiRoute, tuple[str, ...]] | None:
@@ -23,7 +24,7 @@ def find(method: str, path: str) -> tuple[ApiRoute, tuple[str, ...]] | None:
     return None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "expected", "names"),
     [
         ("GET", "/api/children", "/api/children", ()),
@@ -38,7 +39,7 @@ def test_an_address_finds_its_route(method: str, path: str, expected: str, names
     assert (match[0].path, match[1]) == (expected, names)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path"),
     [
         ("POST", "/api/children"),
@@ -76,7 +77,7 @@ def test_the_document_has_every_route_with_its_scope_and_resolves_every_referenc
     assert references <= described["components"]["schemas"].keys()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("right", "allowed"),
     [("read", {"read"}), ("act", {"read", "act"}), ("admin", {"read", "act", "admin"})],
 )
@@ -86,7 +87,7 @@ def test_a_scope_includes_those_before_it(right: str, allowed: set[str]) -> None
     assert viewer.may_act == (right != "read")
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "1.5", "٣", "9" * 19])
+@each_case("text", ["x", "-1", "1.5", "٣", "9" * 19])
 def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(HTTPException, match="whole number"):
         ApiRequest(Viewer("", "admin"), (), {"limit": text}).number("limit", 1, 10)
@@ -97,9 +98,7 @@ def test_a_number_is_kept_within_bounds() -> None:
     assert ApiRequest(Viewer("", "admin"), (), {}).number("limit", 1, 10) == 1
 
 
-@pytest.mark.parametrize(
-    "body", [b"{", b'{"subtool":1}', b'{"subtool":"\xff"}', b'{"args":{"a":' + b"[" * 5_000]
-)
+@each_case("body", [b"{", b'{"subtool":1}', b'{"subtool":"\xff"}', b'{"args":{"a":' + b"[" * 5_000])
 def test_a_body_that_cannot_be_read_is_a_mistake_of_its_sender(body: bytes) -> None:
     request = ApiRequest(Viewer("", "admin"), (), {}, body)
     with pytest.raises(HTTPException) as refused:
