@@ -24,9 +24,10 @@ def each_case(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call the test with every case, in one item; the arguments are those of `pytest.mark.parametrize`.
 
-    All cases run, and the item fails with a list of those that failed. Each case has a `tmp_path`, a `workspace`, a
-    `monkeypatch` and what `opened` opens of its own; any other fixture is shared by all cases. Use `parametrize`
-    for a parameter that costs a process or takes another path.
+    All cases run, and the item fails with a list of those that failed. Each case has a `tmp_path`, a `workspace` and a
+    `monkeypatch` of its own, and what the functions in `fresh` return or open; their parameters are fixtures, arguments
+    of the case or earlier names of `fresh`. Any other fixture is shared by all cases. Use `parametrize` for a
+    parameter that costs a process or takes another path.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = {

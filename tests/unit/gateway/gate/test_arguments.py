@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from switchboard_mcp.gateway.gate.arguments import AmbiguousArgumentsError, readings
 from switchboard_mcp.policy.gate.conditions import UNREADABLE
+from tests.cases import each_case
 
 spaces = st.sampled_from(["", " ", "\n\t"])
 names = st.sampled_from(["a", "b", 'q"', "c:", "{", "é"]).map(json.dumps) | st.just(r'"\u0061"')
@@ -43,7 +44,7 @@ def test_arguments_are_read_as_json_unless_a_name_occurs_twice(
         assert readings(args.encode())[0] == decoded
 
 
-@pytest.mark.parametrize("args", ['[{"a":1}]', '"{}"', "1", '{"a":"b"', '{"a":"b"}}', "{1}"])
+@each_case("args", ['[{"a":1}]', '"{}"', "1", '{"a":"b"', '{"a":"b"}}', "{1}"])
 def test_what_is_no_object_is_refused(args: str) -> None:
     with pytest.raises(AmbiguousArgumentsError):
         readings(args.encode())

@@ -27,6 +27,7 @@ from switchboard_mcp.policy.gate.rules import (
 )
 from switchboard_mcp.policy.gate.spellings import hosts_of
 from switchboard_mcp.system.star_patterns import matches_stars
+from tests.cases import each_case
 
 AROUND = Surroundings("/w", "/w", "/home/me", lambda path: path)
 READ, WRITE = tool_hints(True, None, None), ToolHints()
@@ -51,7 +52,7 @@ def decide(
     return decision.effect
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rule", "matches"),
     [
         ({"suite": "files"}, True),
@@ -77,7 +78,7 @@ def test_a_rule_matches_what_it_names(rule: dict[str, object], matches: bool) ->
     assert (decide(gate, client="claude-code", principal="ann") == "deny") is matches
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("condition", "value", "matches"),
     [
         ({"equals": "x"}, "x", True),
@@ -147,7 +148,7 @@ def test_a_rule_that_denies_matches_any_value(condition: object, value: object, 
     assert (decide(gate, args={"deep": [{"X": value}]}) == "deny") is matches
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("args", "denied"),
     [
         ({"path": "/etc/x"}, True),
@@ -230,7 +231,7 @@ def follow(path: str) -> str:
     return path.replace("/w/link", "/etc/deep", 1) if path.startswith("/w/link") else path
 
 
-@pytest.mark.parametrize("value", OUTSIDE)
+@each_case("value", OUTSIDE)
 def test_no_path_leads_out_of_a_folder(value: object) -> None:
     around = Surroundings("/w", "/w", "/home/me", follow)
     for condition in ({"outside": "."}, {"outside": ["/w", "/w/a"]}):
@@ -242,7 +243,7 @@ def test_no_path_leads_out_of_a_folder(value: object) -> None:
     assert decide(inside, args={"path": value}, around=around) == "deny"
 
 
-@pytest.mark.parametrize("value", INSIDE)
+@each_case("value", INSIDE)
 def test_a_path_in_the_folder_is_let_through(value: str) -> None:
     gate = rules({"deny": True, "args": {"path": {"outside": "."}}})
     assert decide(gate, args={"path": value}) == "allow"
@@ -250,7 +251,7 @@ def test_a_path_in_the_folder_is_let_through(value: str) -> None:
     assert decide(inside, args={"path": value}) == "allow"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         "/etc",
@@ -363,9 +364,7 @@ def test_absent_hints_count_as_the_worst() -> None:
     assert tool_hints(True, None, None) == ToolHints(read_only=True, destructive=False, open_world=True)
 
 
-@pytest.mark.parametrize(
-    "uri", ["mem://secret/a", "mem://secret/%61", "mem://x/../secret/a", "MEM://secret/a"]
-)
+@each_case("uri", ["mem://secret/a", "mem://secret/%61", "mem://x/../secret/a", "MEM://secret/a"])
 def test_a_resource_is_compared_in_every_spelling(uri: str) -> None:
     gate = rules({"deny": True, "resource": "mem://secret/*"})
     assert decide(gate, uri, kind="resource") == "deny"
@@ -422,7 +421,7 @@ def test_no_set_of_rules_lets_through_what_one_of_its_deny_rules_matches(
     assert decide(rules(*written), name, args, hints) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pattern", "problem"),
     [
         ("^DROP TABLE", ""),
@@ -444,7 +443,7 @@ def test_a_pattern_that_may_take_long_is_refused(pattern: str, problem: str) -> 
     assert bool(unsafe_pattern(pattern)) is bool(problem)
 
 
-@pytest.mark.parametrize("pattern", ["a*a*b", ".*a.*b", "a*b", "a{1,16}a{1,16}b"])
+@each_case("pattern", ["a*a*b", ".*a.*b", "a*b", "a{1,16}a{1,16}b"])
 def test_no_text_takes_long_to_search(pattern: str) -> None:
     assert not unsafe_pattern(pattern)
     gate = rules({"deny": True, "args": {"x": {"regex": pattern}}})
@@ -454,7 +453,7 @@ def test_no_text_takes_long_to_search(pattern: str) -> None:
     assert time.process_time() - began < 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rule", "problem"),
     [
         ({}, "set exactly one of"),
@@ -503,7 +502,7 @@ def test_arguments_that_cannot_be_decoded_satisfy_every_condition_of_a_rule_that
     assert decide(allow, args=UNREADABLE) == "deny"
 
 
-@pytest.mark.parametrize("args", [{"x": ["a"] * 65}, {"x": [[[["b"]]]], "y": "["}])
+@each_case("args", [{"x": ["a"] * 65}, {"x": [[[["b"]]]], "y": "["}])
 def test_what_is_too_much_to_compare_is_denied(args: dict[str, object]) -> None:
     deny = rules({"deny": True, "args": {"x": {"equals": "b"}}})
     assert decide(deny, args=args) == "deny"
