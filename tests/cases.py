@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def each_case(
     table: Iterable[Any],
     *,
     ids: Iterable[object] | Callable[[Any], object] | None = None,
-    **opened: Callable[[], AbstractContextManager[Any]],
+    **fresh: Callable[..., Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call the test with every case, in one item; the arguments are those of `pytest.mark.parametrize`.
 
@@ -38,13 +38,16 @@ def each_case(
         raise ValueError("a test needs at least one case")
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        wanted = inspect.signature(test).parameters
+        needed = _needed(wanted, fresh)
+        used = {name: make for name, make in fresh.items() if name in needed}
+
         def run(*args: Any, **fixtures: Any) -> None:
             __tracebackhide__ = True
             failures: list[str] = []
             for number, name in enumerate(cases):
                 with _case(name, failures), ExitStack() as stack:
-                    own = _fixtures_of_case(fixtures, number, opened, stack)
-                    test(*args, **own, **cases[name])
+                    test(*args, **_arguments({**fixtures, **cases[name]}, number, wanted, used, stack))
             _report(failures, len(cases))
 
         async def run_async(*args: Any, **fixtures: Any) -> None:
@@ -52,17 +55,12 @@ def each_case(
             failures: list[str] = []
             for number, name in enumerate(cases):
                 with _case(name, failures), ExitStack() as stack:
-                    own = _fixtures_of_case(fixtures, number, opened, stack)
-                    await test(*args, **own, **cases[name])
+                    await test(*args, **_arguments({**fixtures, **cases[name]}, number, wanted, used, stack))
             _report(failures, len(cases))
 
-        signature = inspect.signature(test)
-        given = {*parameters, *opened}
         wrapper = functools.wraps(test)(run_async if inspect.iscoroutinefunction(test) else run)
-        wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[
-                parameter for parameter in signature.parameters.values() if parameter.name not in given
-            ]
+        wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [needed[name] for name in needed if name not in parameters and name not in fresh]
         )
         return wrapper
 
@@ -83,7 +81,7 @@ def _named(
             name, values = case.id, case.values
         if name is None:
             texts = map(ids, values) if callable(ids) else map(repr, values)
-            name = listed[number] if listed else ", ".join(map(str, texts))
+            name = str(listed[number]) if listed else ", ".join(map(str, texts))
         name = str(name)[:LONGEST_NAME]
         if name in used:
             name = f"{name} ({number})"
@@ -91,24 +89,37 @@ def _named(
         yield name, values
 
 
-def _fixtures_of_case(
-    fixtures: dict[str, Any],
+def _needed(
+    wanted: Mapping[str, inspect.Parameter], fresh: dict[str, Callable[..., Any]]
+) -> dict[str, inspect.Parameter]:
+    """Return the parameters of the test and those of the functions in `fresh` that it needs."""
+    needed = dict(wanted)
+    for name in reversed(fresh):
+        if name in needed:
+            needed |= inspect.signature(fresh[name]).parameters
+    return needed
+
+
+def _arguments(
+    own: dict[str, Any],
     number: int,
-    opened: dict[str, Callable[[], AbstractContextManager[Any]]],
+    wanted: Iterable[str],
+    fresh: dict[str, Callable[..., Any]],
     stack: ExitStack,
 ) -> dict[str, Any]:
-    """Return the fixtures with those replaced that a case must not share with the one before."""
-    own = dict(fixtures)
-    for name in {"tmp_path", "workspace"} & fixtures.keys():
-        folder: Path = fixtures[name] / f"case-{number}"
+    """Return the arguments of the test, with those replaced that a case must not share with the one before."""
+    for name in {"tmp_path", "workspace"} & own.keys():
+        folder: Path = own[name] / f"case-{number}"
         folder.mkdir()
         own[name] = folder
-    if "monkeypatch" in fixtures:
+    if "monkeypatch" in own:
         own["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
-    if "capsys" in fixtures:
-        fixtures["capsys"].readouterr()
-    own.update((name, stack.enter_context(open_it())) for name, open_it in opened.items())
-    return own
+    if "capsys" in own:
+        own["capsys"].readouterr()
+    for name, make in fresh.items():
+        made = make(**{needed: own[needed] for needed in inspect.signature(make).parameters})
+        own[name] = stack.enter_context(made) if isinstance(made, AbstractContextManager) else made
+    return {name: own[name] for name in wanted if name in own}
 
 
 @contextmanager

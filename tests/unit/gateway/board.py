@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from switchboard_mcp.children.catalog import Catalog, Tool
@@ -458,3 +459,12 @@ class Board:
 
 def _spec(name: str) -> ChildSpec:
     return ChildSpec(name=name, source="test", command=name)
+
+
+@contextmanager
+def open_board() -> Iterator[Board]:
+    """Open a gateway without children. An error inside it fails the test."""
+    board = Board()
+    yield board
+    board.close()
+    assert board.errors == []

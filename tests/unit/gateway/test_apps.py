@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from msgspec import Raw
 
 from switchboard_mcp.config.sections import Expose
 from switchboard_mcp.protocol import apps
 from tests.cases import each_case
-from tests.unit.gateway.board import Board, FakeChild, Host, Json
+from tests.unit.gateway.board import Board, FakeChild, Host, Json, open_board
 
 SHOWS: Json = {"extensions": {apps.EXTENSION: {"mimeTypes": [apps.MIME_TYPE]}}}
 SCHEMA: Json = {"type": "object"}
@@ -64,7 +63,7 @@ def text(result: Json) -> str:
     return value
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True], board=open_board)
 def test_a_host_that_shows_pages_finds_them_by_their_tools(board: Board, modern: bool) -> None:
     add(board)
     known(board, "kid")
@@ -78,8 +77,8 @@ def test_a_host_that_shows_pages_finds_them_by_their_tools(board: Board, modern:
         assert tools[name]["_meta"] == {"ui": {"visibility": ["app"]}}
 
 
-@pytest.mark.parametrize(
-    "capabilities", [{}, {"extensions": {apps.EXTENSION: {"mimeTypes": ["text/plain"]}}}]
+@each_case(
+    "capabilities", [{}, {"extensions": {apps.EXTENSION: {"mimeTypes": ["text/plain"]}}}], board=open_board
 )
 def test_other_hosts_see_the_suite_alone(board: Board, capabilities: Json) -> None:
     add(board)
@@ -93,7 +92,7 @@ def test_apps_can_be_switched_off(board: Board) -> None:
     assert sorted(listed(board.host(capabilities=SHOWS))) == ["kid_suite"]
 
 
-@pytest.mark.parametrize("capabilities", [{}, SHOWS])
+@each_case("capabilities", [{}, SHOWS], board=open_board)
 def test_a_tool_for_pages_alone_is_no_subtool(board: Board, capabilities: Json) -> None:
     add(board)
     known(board, "kid")
@@ -104,7 +103,7 @@ def test_a_tool_for_pages_alone_is_no_subtool(board: Board, capabilities: Json) 
     assert refused["structuredContent"]["error"]["code"] == "subtool_unknown"
 
 
-@pytest.mark.parametrize("uri", ["ui://kid/dash/main.html", PAGE])
+@each_case("uri", ["ui://kid/dash/main.html", PAGE], board=open_board)
 def test_a_page_is_read_although_no_list_has_it(board: Board, uri: str) -> None:
     add(board)
     known(board, "kid")
@@ -139,9 +138,9 @@ def test_two_children_with_the_same_page_and_names_are_kept_apart(board: Board) 
     assert other.error(other.ask("tools/call", {"name": "refresh", "arguments": {}}))["code"] == -32602
 
 
-@pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize("subtool", ["show", "plain"])
-@pytest.mark.parametrize("capabilities", [{}, SHOWS])
+@each_case("modern", [False, True])
+@each_case("subtool", ["show", "plain"])
+@each_case("capabilities", [{}, SHOWS], board=open_board)
 def test_the_result_of_a_suite_names_the_page_for_hosts_that_show_pages(
     board: Board, capabilities: Json, subtool: str, modern: bool
 ) -> None:

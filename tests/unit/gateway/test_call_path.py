@@ -33,7 +33,18 @@ from switchboard_mcp.gateway.suites.profile_suite import profile_view
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse
 from switchboard_mcp.policy.access import access
 from switchboard_mcp.protocol.method_traits import METHOD_TRAITS, traits_of
-from tests.unit.gateway.board import ECHO, EVERYTHING, FOLDER, PREFIX, Board, FakeChild, Host, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import (
+    ECHO,
+    EVERYTHING,
+    FOLDER,
+    PREFIX,
+    Board,
+    FakeChild,
+    Host,
+    Json,
+    open_board,
+)
 from tests.unit.gateway.pipeline.chained import Recorder, chained
 
 ALL_LISTS: dict[str, list[Json]] = {
@@ -109,8 +120,16 @@ WAYS = [
 ]
 
 
-def ways(only: Callable[[Case], bool] = lambda case: True) -> pytest.MarkDecorator:
-    """Every case in each protocol version family that has it."""
+def new_scene(board: Board, case: Case, modern: bool) -> Scene:
+    scene = Scene(board, modern, through_suite=case.suite)
+    scene.prepare(case)
+    return scene
+
+
+def ways(
+    only: Callable[[Case], bool] = lambda case: True,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with every case in each protocol version family that has it."""
     chosen = [way for way in WAYS if only(way[0])]
     ids = [
         f"{case.method} {case.item} {'modern' if modern else 'legacy'}"
@@ -118,7 +137,7 @@ def ways(only: Callable[[Case], bool] = lambda case: True) -> pytest.MarkDecorat
         + " program" * case.program
         for case, modern in chosen
     ]
-    return pytest.mark.parametrize(("case", "modern"), chosen, ids=ids)
+    return each_case(("case", "modern"), chosen, ids=ids, board=open_board, scene=new_scene)
 
 
 every_way = ways()
@@ -136,10 +155,8 @@ def test_every_method_has_a_decision() -> None:
             }, f"{name} has no case here: decide which steps of the path apply to it"
 
 
-@pytest.mark.parametrize(
-    "method", sorted(name for name, method in METHODS.items() if not method.reaches_child)
-)
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("method", sorted(name for name, method in METHODS.items() if not method.reaches_child))
+@each_case("modern", [False, True], board=open_board)
 def test_a_method_that_reaches_no_child_sends_it_nothing_of_the_hosts(
     board: Board, method: str, modern: bool
 ) -> None:
@@ -242,13 +259,6 @@ def lock(board: Board, kid: FakeChild) -> None:
     locked = LockFile(schema_version=1, children={kid.name: lock_child(kid.spec, FOLDER, known)})
     board.services.pins = Pins(locked, FOLDER, board.services.log, governed=True)
     kid.inventory.__init__(kid.spec, Config(), board.services, kid.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
-
-
-@pytest.fixture(name="scene")
-def _scene(board: Board, case: Case, modern: bool) -> Scene:
-    scene = Scene(board, modern, through_suite=case.suite)
-    scene.prepare(case)
-    return scene
 
 
 @every_way
@@ -459,7 +469,7 @@ def test_a_list_of_tasks_has_only_ones_own(board: Board) -> None:
         assert result["vendor"] == 1
 
 
-@pytest.mark.parametrize("method", ["tasks/list", "vendor/list"])
+@each_case("method", ["tasks/list", "vendor/list"], board=open_board)
 def test_a_cursor_is_nobody_elses(board: Board, method: str) -> None:
     scene = Scene(board, modern=False)
     bob = board.host(CLIENT, principal="bob")
@@ -474,7 +484,7 @@ def test_a_cursor_is_nobody_elses(board: Board, method: str) -> None:
     assert scene.kid.server.last(method)["params"]["cursor"] == "c2"
 
 
-@pytest.mark.parametrize("exposure", ["direct", "suite"])
+@each_case("exposure", ["direct", "suite"], board=open_board)
 def test_a_request_state_of_a_child_is_nobody_elses(board: Board, exposure: str) -> None:
     kid = board.child(era="modern", exposure=exposure)
 
@@ -656,7 +666,7 @@ def test_a_log_level_reaches_only_the_children_that_a_host_sees(board: Board) ->
     assert len(scene.kid.server.requests("logging/setLevel")) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params"),
     [
         ("tools/call", {"name": "hidden"}),
@@ -666,13 +676,14 @@ def test_a_log_level_reaches_only_the_children_that_a_host_sees(board: Board) ->
         ("completion/complete", {"ref": {"type": "ref/prompt", "name": "hidden"}, "argument": {}}),
         ("completion/complete", {"ref": {"type": "ref/resource", "uri": "mem://hidden/{x}"}, "argument": {}}),
     ],
+    board=open_board,
 )
 def test_what_a_child_does_not_list_does_not_reach_it(board: Board, method: str, params: Json) -> None:
     scene = Scene(board, modern=False)
     assert not scene.reaches(Case(method, params))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("listed", "entry", "case"),
     [
         ("tools/list", {"name": "new"}, Case("tools/call", {"name": "new"})),
@@ -684,6 +695,7 @@ def test_what_a_child_does_not_list_does_not_reach_it(board: Board, method: str,
             Case("resources/read", {"uri": "new://1"}),
         ),
     ],
+    board=open_board,
 )
 def test_a_stale_list_is_fetched_again_before_something_is_refused(
     board: Board, listed: str, entry: Json, case: Case

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 
 from switchboard_mcp.gateway.client_requests.client_request_broker import MAX_PENDING
-from tests.unit.gateway.board import EVERYTHING, Board, FakeChild, Json, Road
+from tests.cases import each_case
+from tests.unit.gateway.board import EVERYTHING, Board, FakeChild, Json, Road, open_board
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}, "vendor": 1}
 URL: Json = {"mode": "url", "message": "Go", "url": "https://x", "elicitationId": "e1"}
 
 
-@pytest.fixture
-def kid(board: Board) -> FakeChild:
+def new_kid(board: Board) -> FakeChild:
     return board.child()
 
 
-@pytest.mark.parametrize(
+kid = pytest.fixture(new_kid, name="kid")
+
+
+@each_case(
     ("method", "params"),
     [
         ("sampling/createMessage", {"messages": [], "maxTokens": 1}),
@@ -25,6 +28,8 @@ def kid(board: Board) -> FakeChild:
         ("roots/list", {}),
         ("vendor/ask", {"any": [1]}),
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_a_question_goes_to_the_host_and_its_answer_back(
     board: Board, kid: FakeChild, method: str, params: Json
@@ -85,7 +90,7 @@ def test_an_answer_nobody_asked_for_is_ignored(board: Board, kid: FakeChild) -> 
 # --- capabilities ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("capabilities", "method", "params"),
     [
         ({}, "sampling/createMessage", {}),
@@ -93,6 +98,8 @@ def test_an_answer_nobody_asked_for_is_ignored(board: Board, kid: FakeChild) -> 
         ({"elicitation": {}}, "elicitation/create", URL),
         ({"elicitation": {"url": {}}}, "elicitation/create", FORM),
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_a_host_is_not_asked_what_it_did_not_declare(
     board: Board, kid: FakeChild, capabilities: Json, method: str, params: Json
@@ -241,7 +248,7 @@ def test_a_question_that_the_child_withdraws_is_withdrawn_from_the_host(board: B
     assert kid.server.reply(7) is None
 
 
-@pytest.mark.parametrize("params", [None, {}, {"requestId": 99}, {"requestId": "7"}, [1]])
+@each_case("params", [None, {}, {"requestId": 99}, {"requestId": "7"}, [1]], board=open_board, kid=new_kid)
 def test_withdrawing_what_was_never_asked_changes_nothing(board: Board, kid: FakeChild, params: Json) -> None:
     host = board.host(EVERYTHING)
     host.call()
@@ -375,7 +382,12 @@ def test_the_progress_of_a_question_reaches_the_child_under_its_own_token(
     assert len(kid.server.requests("notifications/progress")) == 1
 
 
-@pytest.mark.parametrize("params", [[1], "text", {"progressToken": None}, {"progressToken": [1]}, {}])
+@each_case(
+    "params",
+    [[1], "text", {"progressToken": None}, {"progressToken": [1]}, {}],
+    board=open_board,
+    kid=new_kid,
+)
 def test_progress_that_makes_no_sense_is_dropped(board: Board, kid: FakeChild, params: Json) -> None:
     host = board.host(EVERYTHING)
     called = host.call()

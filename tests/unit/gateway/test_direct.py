@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.gateway.suites.tool_readiness import INITIALIZE_WAIT_S
-from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, FakeChild, Host, Json, Road
+from tests.cases import each_case
+from tests.unit.gateway.board import (
+    EVERYTHING,
+    NEW,
+    OLD,
+    PREFIX,
+    Board,
+    FakeChild,
+    Host,
+    Json,
+    Road,
+    open_board,
+)
 
 TASKS = PREFIX + "tasks"
 
@@ -52,7 +62,7 @@ def test_a_call_without_arguments_stays_without(board: Board) -> None:
     assert kid.server.last()["params"] == {"name": "echo"}
 
 
-@pytest.mark.parametrize("result", [None, [], "text", 7, {}])
+@each_case("result", [None, [], "text", 7, {}], board=open_board)
 def test_a_result_of_any_shape_reaches_a_host_of_the_same_era(board: Board, result: object) -> None:
     kid = board.child(exposure="direct")
     host = board.host()
@@ -295,12 +305,13 @@ def test_a_modern_childs_tools_hide_what_a_host_of_old_cannot_read(board: Board)
     assert board.host().get("tools/list")["tools"] == [{"name": "t", "inputSchema": {}}]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("era", "modern", "method"),
     [
         *(("legacy", False, f"tasks/{verb}") for verb in ("get", "cancel", "result")),
         *(("modern", True, f"tasks/{verb}") for verb in ("get", "cancel", "update")),
     ],
+    board=open_board,
 )
 def test_tasks_reach_the_child_where_both_are_of_one_era(
     board: Board, era: str, modern: bool, method: str
@@ -314,7 +325,7 @@ def test_tasks_reach_the_child_where_both_are_of_one_era(
     assert host.result(request_id)["status"] == "working"
 
 
-@pytest.mark.parametrize(("era", "modern"), [("legacy", True), ("modern", False)])
+@each_case(("era", "modern"), [("legacy", True), ("modern", False)], board=open_board)
 def test_tasks_are_unknown_where_the_eras_differ(board: Board, era: str, modern: bool) -> None:
     kid = board.child(era=era, exposure="direct")
     host = board.host(modern=modern)
@@ -365,7 +376,7 @@ def test_waiting_for_a_task_that_asks_takes_as_long_as_any(board: Board) -> None
     assert host.result(request_id) == {"content": []}
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True], board=open_board)
 def test_a_method_nobody_knows_goes_to_the_only_child_shown_as_it_is(board: Board, modern: bool) -> None:
     kid = board.child(exposure="direct")
     board.child("suite")
@@ -377,7 +388,7 @@ def test_a_method_nobody_knows_goes_to_the_only_child_shown_as_it_is(board: Boar
     assert host.result(request_id) == ({"resultType": "complete", "b": 2} if modern else {"b": 2})
 
 
-@pytest.mark.parametrize("count", [0, 2])
+@each_case("count", [0, 2], board=open_board)
 def test_a_method_nobody_knows_is_refused_elsewhere(board: Board, count: int) -> None:
     board.child("suite")
     for number in range(count):

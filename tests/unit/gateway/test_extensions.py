@@ -8,7 +8,8 @@ from msgspec import UNSET
 from switchboard_mcp.config.sections import Expose
 from switchboard_mcp.gateway.status import child_statuses
 from switchboard_mcp.policy.access import access
-from tests.unit.gateway.board import ECHO, PREFIX, Board, FakeChild, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import ECHO, PREFIX, Board, FakeChild, Json, open_board
 
 OWN: Json = {
     "tools": {},
@@ -33,8 +34,8 @@ def announced(board: Board, modern: bool) -> tuple[bool, bool]:
     return "com.acme/x" in offered.get("extensions", {}), "y" in offered.get("experimental", {})
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("exposure", ["suite", "direct"])
+@each_case("era", ERAS)
+@each_case("exposure", ["suite", "direct"], board=open_board)
 def test_an_extension_of_one_child_is_announced_and_its_methods_reach_it(
     board: Board, era: str, exposure: str
 ) -> None:
@@ -49,7 +50,7 @@ def test_an_extension_of_one_child_is_announced_and_its_methods_reach_it(
     assert host.result(id)["odd"] == [1]
 
 
-@pytest.mark.parametrize("era", ERAS)
+@each_case("era", ERAS, board=open_board)
 def test_it_is_not_announced_to_hosts_of_another_protocol_version_or_beside_another_one(
     board: Board, era: str
 ) -> None:
@@ -71,7 +72,7 @@ def test_the_methods_of_two_children_with_extensions_reach_neither(board: Board)
     assert all(kid.server.requests("acme/run") == [] for kid in kids)
 
 
-@pytest.mark.parametrize("exposure", ["suite", "direct"])
+@each_case("exposure", ["suite", "direct"], board=open_board)
 def test_a_restricted_child_has_no_extensions_of_its_own(board: Board, exposure: str) -> None:
     kid = board.child(capabilities=OWN, exposure=exposure)
     known(board, kid)
@@ -82,7 +83,7 @@ def test_a_restricted_child_has_no_extensions_of_its_own(board: Board, exposure:
     assert kid.server.requests("acme/run") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("children", "deny", "expected"),
     [
         ({"one": OWN}, False, {}),
@@ -94,7 +95,7 @@ def test_a_restricted_child_has_no_extensions_of_its_own(board: Board, exposure:
         ({"plain": {"tools": {}}}, False, {}),
     ],
 )
-@pytest.mark.parametrize("era", ERAS)
+@each_case("era", ERAS, board=open_board)
 def test_the_status_has_the_extensions_that_no_host_is_told_of(
     board: Board, era: str, children: dict[str, Json], deny: bool, expected: dict[str, str]
 ) -> None:
@@ -139,10 +140,10 @@ EMPTY: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("child_era", ERAS)
-@pytest.mark.parametrize("host_era", ERAS)
-@pytest.mark.parametrize("exposure", ["suite", "direct"])
-@pytest.mark.parametrize("when", ["never started", "known"])
+@each_case("child_era", ERAS)
+@each_case("host_era", ERAS)
+@each_case("exposure", ["suite", "direct"])
+@each_case("when", ["never started", "known"], board=open_board)
 def test_what_is_announced_is_answered_although_no_child_has_it(
     board: Board, host_era: str, child_era: str, exposure: str, when: str
 ) -> None:
@@ -157,8 +158,8 @@ def test_what_is_announced_is_answered_although_no_child_has_it(
             assert host.get(method, {"level": "info"} if not empty else {}).items() >= empty.items()
 
 
-@pytest.mark.parametrize("host_era", ERAS)
-@pytest.mark.parametrize(("code", "expected"), [(-32601, []), (-32602, None)])
+@each_case("host_era", ERAS)
+@each_case(("code", "expected"), [(-32601, []), (-32602, None)], board=open_board)
 def test_a_child_without_completions_has_none_to_offer(
     board: Board, host_era: str, code: int, expected: list[str] | None
 ) -> None:
@@ -175,9 +176,9 @@ def test_a_child_without_completions_has_none_to_offer(
         assert host.result(id)["completion"]["values"] == expected
 
 
-@pytest.mark.parametrize("child_era", ERAS)
-@pytest.mark.parametrize("host_era", ERAS)
-@pytest.mark.parametrize("exposure", ["suite", "direct"])
+@each_case("child_era", ERAS)
+@each_case("host_era", ERAS)
+@each_case("exposure", ["suite", "direct"], board=open_board)
 def test_unknown_members_and_metadata_of_results_pass(
     board: Board, host_era: str, child_era: str, exposure: str
 ) -> None:
@@ -192,7 +193,7 @@ def test_unknown_members_and_metadata_of_results_pass(
     assert {name: found[name] for name in odd} == odd
 
 
-@pytest.mark.parametrize("governed", [False, True])
+@each_case("governed", [False, True], board=open_board)
 def test_a_suite_has_the_title_of_its_server_and_its_icons_if_wanted(
     board: Board, monkeypatch: pytest.MonkeyPatch, governed: bool
 ) -> None:

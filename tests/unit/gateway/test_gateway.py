@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, FakeChild, Json, Road
+from tests.cases import each_case
+from tests.unit.gateway.board import EVERYTHING, NEW, OLD, PREFIX, Board, FakeChild, Json, Road, open_board
 
 VERSION, CAPABILITIES = PREFIX + "protocolVersion", PREFIX + "clientCapabilities"
 
 
-@pytest.fixture
-def kid(board: Board) -> FakeChild:
+def new_kid(board: Board) -> FakeChild:
     return board.child()
+
+
+kid = pytest.fixture(new_kid, name="kid")
 
 
 # --- eras --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "method",
     ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "no/such"],
+    board=open_board,
+    kid=new_kid,
 )
 def test_a_modern_request_for_what_that_era_does_not_have_is_unknown(
     board: Board, kid: FakeChild, method: str
@@ -28,7 +33,7 @@ def test_a_modern_request_for_what_that_era_does_not_have_is_unknown(
     assert host.error(host.ask(method, {}))["code"] == -32601
 
 
-@pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen", "no/such"])
+@each_case("method", ["server/discover", "subscriptions/listen", "no/such"], board=open_board, kid=new_kid)
 def test_a_request_of_old_for_what_came_later_is_unknown(board: Board, kid: FakeChild, method: str) -> None:
     host = board.host()
     assert host.error(host.ask(method, {}))["code"] == -32601
@@ -48,9 +53,10 @@ def test_one_link_serves_both_eras(board: Board, kid: FakeChild) -> None:
     assert host.result(new) == {"resultType": "complete", "content": []}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("requested", "answered"),
     [("2024-11-05", "2024-11-05"), (OLD, OLD), (NEW, OLD), ("1999-01-01", OLD), (None, OLD)],
+    board=open_board,
 )
 def test_a_handshake_is_answered_with_a_version_of_that_era(
     board: Board, requested: str | None, answered: str
@@ -62,7 +68,7 @@ def test_a_handshake_is_answered_with_a_version_of_that_era(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("meta", "code"),
     [
         ({VERSION: "2031-01-01", CAPABILITIES: {}}, -32022),
@@ -71,7 +77,7 @@ def test_a_handshake_is_answered_with_a_version_of_that_era(
         ({VERSION: 7, CAPABILITIES: {}}, -32602),
     ],
 )
-@pytest.mark.parametrize("method", ["server/discover", "tools/call", "ping"])
+@each_case("method", ["server/discover", "tools/call", "ping"], board=open_board, kid=new_kid)
 def test_an_envelope_out_of_order_is_refused_whatever_is_asked(
     board: Board, kid: FakeChild, meta: Json, code: int, method: str
 ) -> None:
@@ -84,21 +90,21 @@ def test_an_envelope_out_of_order_is_refused_whatever_is_asked(
     assert kid.runs == []
 
 
-@pytest.mark.parametrize("params", [b"null", b'{"_meta":null}', b"{}"])
+@each_case("params", [b"null", b'{"_meta":null}', b"{}"], board=open_board)
 def test_null_for_nothing_is_taken(board: Board, params: bytes) -> None:
     host = board.host()
     host.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":%b}' % params)
     assert host.result(1) == {"tools": []}
 
 
-@pytest.mark.parametrize("params", [b"[]", b'"x"', b"3", b'{"_meta":[]}', b'{"_meta":3}'])
+@each_case("params", [b"[]", b'"x"', b"3", b'{"_meta":[]}', b'{"_meta":3}'], board=open_board)
 def test_params_of_the_wrong_shape_are_refused(board: Board, params: bytes) -> None:
     host = board.host()
     host.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":%b}' % params)
     assert host.error(1)["code"] == -32602
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True], board=open_board, kid=new_kid)
 def test_an_introspection_is_answered_in_the_era_of_the_host(
     board: Board, kid: FakeChild, modern: bool
 ) -> None:
@@ -108,8 +114,8 @@ def test_an_introspection_is_answered_in_the_era_of_the_host(
     assert ("resultType" in result) is modern
 
 
-@pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize("arguments", [{}, {"action": "call"}, {"action": "dance"}, "text"])
+@each_case("modern", [False, True])
+@each_case("arguments", [{}, {"action": "call"}, {"action": "dance"}, "text"], board=open_board, kid=new_kid)
 def test_a_suite_call_that_means_nothing_is_told_so_in_the_era_of_the_host(
     board: Board, kid: FakeChild, modern: bool, arguments: object
 ) -> None:
@@ -122,7 +128,7 @@ def test_a_suite_call_that_means_nothing_is_told_so_in_the_era_of_the_host(
 # --- answers of children -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True], board=open_board, kid=new_kid)
 def test_null_beside_an_error_is_an_error(board: Board, kid: FakeChild, modern: bool) -> None:
     host = board.host(modern=modern)
     called = host.call()
@@ -140,10 +146,12 @@ def test_null_for_no_error_is_none(board: Board, kid: FakeChild) -> None:
     assert host.result(called) == {"content": []}
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-@pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize(
-    "result", [None, 7, "text", [], [1], {}, {"resultType": 3}, {"_meta": 5}, {"content": None}]
+@each_case("era", ["legacy", "modern"])
+@each_case("modern", [False, True])
+@each_case(
+    "result",
+    [None, 7, "text", [], [1], {}, {"resultType": 3}, {"_meta": 5}, {"content": None}],
+    board=open_board,
 )
 def test_whatever_a_child_answers_its_host_gets_one_answer_that_is_json(
     board: Board, era: str, modern: bool, result: object
@@ -194,14 +202,14 @@ def test_an_id_can_be_used_again_after_a_cancellation(board: Board, kid: FakeChi
     assert host.result("x") == {"content": ["right"]}
 
 
-@pytest.mark.parametrize("id", [b"null", b"true", b"[]", b"{}"])
+@each_case("id", [b"null", b"true", b"[]", b"{}"], board=open_board, kid=new_kid)
 def test_an_id_that_is_none_is_refused(board: Board, kid: FakeChild, id: bytes) -> None:
     host = board.host()
     host.send(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}' % id)
     assert host.road.heard[-1]["error"]["code"] == -32600
 
 
-@pytest.mark.parametrize(
+@each_case(
     "message",
     [
         b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}',
@@ -212,6 +220,8 @@ def test_an_id_that_is_none_is_refused(board: Board, kid: FakeChild, id: bytes) 
         b'{"jsonrpc":"2.0","id":null,"error":{}}',
         b'{"jsonrpc":"2.0","result":{}}',
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_what_needs_no_answer_gets_none(board: Board, kid: FakeChild, message: bytes) -> None:
     host = board.host()

@@ -6,16 +6,19 @@ import pytest
 
 from switchboard_mcp.gateway.client_requests.input_required import MAX_ROUNDS
 from switchboard_mcp.protocol.versions import HEADER_MISMATCH
-from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json, open_board
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}}
 DONE: Json = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 ASK: Json = {"method": "elicitation/create", "params": FORM}
 
 
-@pytest.fixture
-def kid(board: Board) -> FakeChild:
+def new_kid(board: Board) -> FakeChild:
     return board.child(era="modern")
+
+
+kid = pytest.fixture(new_kid, name="kid")
 
 
 def wants(*, state: str | None = "s", **requests: Json) -> Json:
@@ -113,7 +116,7 @@ def test_a_url_to_visit_gets_the_id_that_the_handshake_era_needs(board: Board, k
     assert params == url
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("capabilities", "question"),
     [
         ({}, ASK),
@@ -121,6 +124,8 @@ def test_a_url_to_visit_gets_the_id_that_the_handshake_era_needs(board: Board, k
         ({"elicitation": {}}, {"method": "sampling/createMessage", "params": {}}),
         ({"elicitation": {}}, {"method": "roots/list"}),
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_what_the_host_cannot_be_asked_fails_the_call_and_nothing_is_asked(
     board: Board, kid: FakeChild, capabilities: Json, question: Json
@@ -189,7 +194,7 @@ def test_a_child_that_has_gone_meanwhile_is_started_again(board: Board, kid: Fak
     assert host.result(called) == {"content": DONE["content"]}
 
 
-@pytest.mark.parametrize("kind", ["task", "vendor"])
+@each_case("kind", ["task", "vendor"], board=open_board, kid=new_kid)
 def test_a_result_of_a_kind_the_host_cannot_take_is_a_failure(
     board: Board, kid: FakeChild, kind: str
 ) -> None:
@@ -199,7 +204,7 @@ def test_a_result_of_a_kind_the_host_cannot_take_is_a_failure(
     assert host.result(called)["structuredContent"]["error"]["code"] == "child_protocol"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "result",
     [
         {"resultType": "input_required", "inputRequests": []},
@@ -207,6 +212,8 @@ def test_a_result_of_a_kind_the_host_cannot_take_is_a_failure(
         {"resultType": "input_required", "inputRequests": {"a": {"params": {}}}},
         {"resultType": 5},
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_a_question_that_cannot_be_read_fails_the_call(board: Board, kid: FakeChild, result: Json) -> None:
     host = board.host(EVERYTHING)
@@ -265,7 +272,7 @@ def test_a_state_of_another_switchboard_behind_us_passes(board: Board, kid: Fake
     assert kid.server.last()["params"]["requestState"] == "switchboard:abc:def"
 
 
-@pytest.mark.parametrize("exposure", ["suite", "direct"])
+@each_case("exposure", ["suite", "direct"], board=open_board)
 def test_what_the_host_lacks_is_told_with_the_code_for_it(board: Board, exposure: str) -> None:
     kid = board.child(era="modern", exposure=exposure)
     host = board.host(modern=True)
@@ -297,8 +304,8 @@ def call_of(host: Host, exposure: str) -> int | str:
     return host.call() if exposure == "suite" else host.ask("tools/call", {"name": "echo", "arguments": {}})
 
 
-@pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize("exposure", ["suite", "direct"])
+@each_case("modern", [False, True])
+@each_case("exposure", ["suite", "direct"], board=open_board)
 def test_a_child_that_misses_headers_is_asked_for_its_tools_and_called_again(
     board: Board, exposure: str, modern: bool
 ) -> None:
@@ -366,8 +373,8 @@ def test_a_handshake_era_child_that_says_so_means_something_else(board: Board) -
     assert host.error(called)["code"] == HEADER_MISMATCH
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-@pytest.mark.parametrize(
+@each_case("era", ["legacy", "modern"])
+@each_case(
     ("input", "valid"),
     [
         ({"a": 5}, False),
@@ -379,7 +386,7 @@ def test_a_handshake_era_child_that_says_so_means_something_else(board: Board) -
         ({}, True),
     ],
 )
-@pytest.mark.parametrize("spaced", [False, True])
+@each_case("spaced", [False, True], board=open_board)
 def test_input_that_its_host_has_written_wrongly_is_an_error_for_the_host(
     board: Board, era: str, input: object, valid: bool, spaced: bool
 ) -> None:

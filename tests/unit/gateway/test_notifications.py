@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Json, Road
+from tests.cases import each_case
+from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Json, Road, open_board
 
 LOG: Json = {"level": "info", "logger": "db", "data": {"n": 1.0}, "vendor": 1}
 LEVEL = PREFIX + "logLevel"
 
 
-@pytest.fixture
-def kid(board: Board) -> FakeChild:
+def new_kid(board: Board) -> FakeChild:
     return board.child()
+
+
+kid = pytest.fixture(new_kid, name="kid")
 
 
 # --- logs --------------------------------------------------------------------------------------------------
@@ -36,7 +39,7 @@ def test_a_log_message_of_a_direct_child_is_as_it_came(board: Board) -> None:
     assert host.notifications("notifications/message") == [LOG]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wanted", "level", "heard"),
     [
         ("", "debug", True),
@@ -46,6 +49,8 @@ def test_a_log_message_of_a_direct_child_is_as_it_came(board: Board) -> None:
         ("warning", "verbose", True),
         ("warning", "", True),
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_a_host_hears_what_is_as_loud_as_it_asked(
     board: Board, kid: FakeChild, wanted: str, level: str, heard: bool
@@ -98,7 +103,7 @@ def test_children_are_asked_for_the_lowest_level_any_host_wants(board: Board, ki
     assert levels == ["error", "debug", "error"]
 
 
-@pytest.mark.parametrize("level", ["loud", "", None, 3])
+@each_case("level", ["loud", "", None, 3], board=open_board, kid=new_kid)
 def test_an_unknown_level_is_refused(board: Board, kid: FakeChild, level: object) -> None:
     host = board.host()
     assert host.error(host.ask("logging/setLevel", {"level": level}))["code"] == -32602
@@ -112,7 +117,7 @@ def test_a_child_without_logging_is_not_asked_for_a_level(board: Board) -> None:
     assert kid.server.requests("logging/setLevel") == []
 
 
-@pytest.mark.parametrize("params", ["text", [1], 7, {"level": 3}, {"level": None}])
+@each_case("params", ["text", [1], 7, {"level": 3}, {"level": None}], board=open_board, kid=new_kid)
 def test_a_log_message_that_cannot_be_read_is_dropped(board: Board, kid: FakeChild, params: Json) -> None:
     host = board.host()
     called = host.call()
@@ -154,7 +159,7 @@ def test_progress_extends_the_time_of_a_call(board: Board, kid: FakeChild) -> No
 # --- what is unknown ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True], board=open_board, kid=new_kid)
 def test_an_unknown_notification_reaches_the_host_at_work(board: Board, kid: FakeChild, modern: bool) -> None:
     idle, host = board.host(), board.host(modern=modern)
     host.call()
@@ -167,7 +172,12 @@ def test_an_unknown_notification_reaches_the_host_at_work(board: Board, kid: Fak
     assert idle.heard("notifications/vendor") == []
 
 
-@pytest.mark.parametrize("method", ["notifications/elicitation/complete", "notifications/tasks/status"])
+@each_case(
+    "method",
+    ["notifications/elicitation/complete", "notifications/tasks/status"],
+    board=open_board,
+    kid=new_kid,
+)
 def test_what_only_the_handshake_era_has_is_not_told_to_a_modern_host(
     board: Board, kid: FakeChild, method: str
 ) -> None:

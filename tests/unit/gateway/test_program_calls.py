@@ -18,7 +18,8 @@ from switchboard_mcp.gateway.programs import program_server
 from switchboard_mcp.gateway.programs.prepared import CheckedProgram, PreparedProgram
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
 from switchboard_mcp.programs.engine import Settled
-from tests.unit.gateway.board import ECHO, FOLDER, Board, Host
+from tests.cases import each_case
+from tests.unit.gateway.board import ECHO, FOLDER, Board, Host, open_board
 
 ECHO_OF_KID = frozenset({("kid", "echo")})
 
@@ -117,8 +118,8 @@ class CountedTypes:
         self.results.append(bytes(result))
 
 
-@pytest.mark.parametrize(
-    "limits", [None, LimitSettings(calls_per_minute=1000)], ids=["plain", "with a pipeline"]
+@each_case(
+    "limits", [None, LimitSettings(calls_per_minute=1000)], ids=["plain", "with a pipeline"], board=open_board
 )
 def test_types_are_learned_from_suite_calls_once_each_while_programs_are_enabled(
     board: Board, limits: LimitSettings | None
@@ -150,8 +151,8 @@ YES = {"action": "accept", "content": {}}
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
 
 
-@pytest.mark.parametrize("is_ephemeral", [False, True], ids=["one session", "a session for each request"])
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_case("is_ephemeral", [False, True], ids=["one session", "a session for each request"])
+@each_case("era", ["legacy", "modern"], board=open_board)
 def test_a_stateless_host_is_asked_in_the_answer_to_its_run(
     board: Board, era: str, *, is_ephemeral: bool
 ) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.policy.resource_uris import matches_template
 from tests.cases import each_case
-from tests.unit.gateway.board import Board, FakeChild, Host, Json
+from tests.unit.gateway.board import Board, FakeChild, Host, Json, open_board
 
 PROMPTS, RESOURCES, TEMPLATES = "prompts/list", "resources/list", "resources/templates/list"
 
@@ -125,15 +123,15 @@ def test_of_two_names_that_begin_alike_the_one_that_is_known_is_meant(board: Boa
     assert two.server.last("prompts/get")["params"]["name"] == "new"
 
 
-@pytest.mark.parametrize("name", ["p", "other__p", "", "kid_p"])
+@each_case("name", ["p", "other__p", "", "kid_p"], board=open_board)
 def test_a_prompt_nobody_has_is_refused(board: Board, name: str) -> None:
     board.child(lists=lists(["p"]))
     host = board.host()
     assert host.error(host.ask("prompts/get", {"name": name}))["code"] == -32602
 
 
-@pytest.mark.parametrize(("method", "key"), [("prompts/get", "name"), ("resources/read", "uri")])
-@pytest.mark.parametrize("value", [None, 3, [], {}])
+@each_case(("method", "key"), [("prompts/get", "name"), ("resources/read", "uri")])
+@each_case("value", [None, 3, [], {}], board=open_board)
 def test_a_name_that_is_no_text_is_refused(board: Board, method: str, key: str, value: object) -> None:
     board.child()
     host = board.host()
@@ -158,7 +156,7 @@ def test_a_resource_is_read_by_its_own_uri_and_told_by_the_one_the_host_used(boa
     }
 
 
-@pytest.mark.parametrize("uri", ["mem://a", "mem://t/5"])
+@each_case("uri", ["mem://a", "mem://t/5"], board=open_board)
 def test_a_childs_own_uri_is_understood_where_only_one_has_it(board: Board, uri: str) -> None:
     kid = board.child(lists=lists([], ["mem://a", "mem://both"], ["mem://t/{id}"]))
     other = board.child("other", lists=lists([], ["mem://both"]))
@@ -173,7 +171,7 @@ def test_a_childs_own_uri_is_understood_where_only_one_has_it(board: Board, uri:
     }
 
 
-@pytest.mark.parametrize(("modern", "code"), [(False, -32002), (True, -32602)])
+@each_case(("modern", "code"), [(False, -32002), (True, -32602)], board=open_board)
 def test_a_resource_that_is_not_found_is_told_in_the_hosts_era(board: Board, modern: bool, code: int) -> None:
     kid = board.child(lists=lists([], ["mem://a"]))
     host = board.host(modern=modern)
@@ -203,7 +201,7 @@ def test_a_modern_host_has_cache_hints_with_what_it_may_keep(board: Board) -> No
     assert host.result(got) == {"resultType": "complete", "messages": []}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ref", "own"),
     [
         (
@@ -216,6 +214,7 @@ def test_a_modern_host_has_cache_hints_with_what_it_may_keep(board: Board) -> No
         ),
         ({"type": "ref/resource", "uri": "x://{id}/y"}, {"type": "ref/resource", "uri": "x://{id}/y"}),
     ],
+    board=open_board,
 )
 def test_a_completion_names_what_it_is_for_as_the_child_knows_it(board: Board, ref: Json, own: Json) -> None:
     kid = board.child(lists=lists(["p"], [], ["x://{id}/y"]))
@@ -228,8 +227,8 @@ def test_a_completion_names_what_it_is_for_as_the_child_knows_it(board: Board, r
     assert host.result(request_id) == {"completion": {"values": []}}
 
 
-@pytest.mark.parametrize(
-    "params", [{}, {"ref": {}}, {"ref": {"type": "ref/prompt", "name": "no"}}, {"ref": 3}]
+@each_case(
+    "params", [{}, {"ref": {}}, {"ref": {"type": "ref/prompt", "name": "no"}}, {"ref": 3}], board=open_board
 )
 def test_a_completion_for_nothing_is_refused(board: Board, params: Json) -> None:
     board.child()

@@ -24,7 +24,8 @@ from switchboard_mcp.config.sections import MailSettings, Profile, Token
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.gateway.factory import Runtime, apply_views
 from switchboard_mcp.gateway.reload import apply, migrate_sessions
-from tests.unit.gateway.board import FOLDER, Board, FakeChild, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import FOLDER, Board, FakeChild, Json, open_board
 
 CHANGED = "notifications/tools/list_changed"
 RESOURCES: dict[str, list[Json]] = {"resources/list": [{"uri": "x://a", "name": "a"}]}
@@ -174,7 +175,7 @@ def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board:
     board.settle()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "config",
     [
         Config(timeouts=Timeouts(rpc_ms=5)),
@@ -182,6 +183,7 @@ def test_children_that_are_as_they_were_stay_and_the_others_are_exchanged(board:
         Config(suites={"kid": SuiteSettings(isolation="session")}),
         Config(introspection=IntrospectionSettings(fresh_ms=0)),
     ],
+    board=open_board,
 )
 def test_settings_that_a_child_is_made_with_exchange_it(board: Board, config: Config) -> None:
     running = runtime(board, workspace(None, spec("kid")))

@@ -12,7 +12,8 @@ from msgspec import Raw
 from switchboard_mcp.children.catalog import ServerSnapshot
 from switchboard_mcp.children.locking.lock_file import compare_children, lock_child
 from switchboard_mcp.config.sections import Expose
-from tests.unit.gateway.board import ECHO, FOLDER, PREFIX, Board, FakeChild, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import ECHO, FOLDER, PREFIX, Board, FakeChild, Json, open_board
 
 MAIN, MORE = "skill://acme/refunds/SKILL.md", "skill://acme/refunds/a.md"
 SKILL: Json = {
@@ -121,7 +122,7 @@ def test_one_byte_of_a_file_is_drift(board: Board) -> None:
     assert change.part == "files"
 
 
-@pytest.mark.parametrize("manifest", [False, True])
+@each_case("manifest", [False, True], board=open_board)
 def test_skills_of_a_server_with_handshakes_are_built_from_its_resources(
     board: Board, manifest: bool
 ) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.unit.gateway.board import PREFIX, Board, FakeChild, Host, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import PREFIX, Board, FakeChild, Host, Json, open_board
 
 URI = "mem://a"
 SHOWN = "switchboard://kid/mem://a"
@@ -195,7 +194,7 @@ def test_whoever_waits_for_a_modern_child_to_listen_is_told_when_it_is_stopped(b
     assert "does not support subscriptions" in host.error(request_id)["message"]
 
 
-@pytest.mark.parametrize("params", [{"_meta": 5}, {"_meta": None}, [], {}])
+@each_case("params", [{"_meta": 5}, {"_meta": None}, [], {}], board=open_board)
 def test_an_acknowledgement_that_makes_no_sense_is_none(board: Board, params: Json) -> None:
     kid = child(board, "modern")
     host = board.host()
@@ -229,7 +228,7 @@ def listen(host: Host, *uris: str, **kinds: bool) -> int | str:
     return host.ask("subscriptions/listen", {"notifications": wishes})
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_case("era", ["legacy", "modern"], board=open_board)
 def test_a_modern_host_hears_of_the_resources_it_listens_to(board: Board, era: str) -> None:
     kid = child(board, era)
     host = board.host(modern=True)
@@ -248,11 +247,11 @@ def test_a_modern_host_hears_of_the_resources_it_listens_to(board: Board, era: s
         assert len(kid.server.requests("resources/unsubscribe")) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("resources", "honoured"),
     [({"subscribe": True}, True), ({"subscribe": False}, False), ({}, False), ({"subscribe": 1}, False)],
 )
-@pytest.mark.parametrize("known", [True, False])
+@each_case("known", [True, False], board=open_board)
 def test_the_acknowledgement_names_no_resource_of_a_child_that_is_known_to_have_no_subscriptions(
     board: Board, resources: Json, honoured: bool, known: bool
 ) -> None:
@@ -276,7 +275,9 @@ def test_the_id_of_a_subscription_keeps_its_type(board: Board) -> None:
     assert [one["notifications"] for one in notification] == [{}, {}]
 
 
-@pytest.mark.parametrize("params", [{}, {"notifications": 1}, {"notifications": {"toolsListChanged": "yes"}}])
+@each_case(
+    "params", [{}, {"notifications": 1}, {"notifications": {"toolsListChanged": "yes"}}], board=open_board
+)
 def test_a_listen_request_that_says_nothing_useful_is_refused(board: Board, params: Json) -> None:
     host = board.host(modern=True)
     assert host.error(host.ask("subscriptions/listen", params))["code"] == -32602

@@ -12,15 +12,18 @@ from switchboard_mcp.gateway.client_requests.suspended_requests import (
     MAX_PENDING_INPUTS,
     SUSPEND_TIMEOUT_S,
 )
-from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import EVERYTHING, PREFIX, Board, FakeChild, Host, Json, open_board
 
 FORM: Json = {"message": "Name?", "requestedSchema": {"type": "object"}}
 DONE: Json = {"content": [{"type": "text", "text": "done"}]}
 
 
-@pytest.fixture
-def kid(board: Board) -> FakeChild:
+def new_kid(board: Board) -> FakeChild:
     return board.child()
+
+
+kid = pytest.fixture(new_kid, name="kid")
 
 
 def asks(board: Board, kid: FakeChild, *params: Json, method: str = "elicitation/create") -> None:
@@ -213,7 +216,7 @@ def test_over_http_each_round_is_a_session_of_its_own(board: Board, kid: FakeChi
     assert kid.server.requests("notifications/cancelled") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("principal", "more"),
     [
         ("bob", {}),
@@ -222,6 +225,8 @@ def test_over_http_each_round_is_a_session_of_its_own(board: Board, kid: FakeChi
         ("ann", {"subtool": "other"}),
         ("ann", {"state": "x"}),
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_a_state_is_good_only_for_who_got_it_and_for_the_same_request(
     board: Board, kid: FakeChild, principal: str, more: Json
@@ -252,7 +257,7 @@ def test_a_state_is_good_for_one_return(board: Board, kid: FakeChild) -> None:
     assert host.error(resume(host, suspended))["code"] == -32602
 
 
-@pytest.mark.parametrize("state", ["", "elsewhere", "switchboard:", "switchboard:x:y"])
+@each_case("state", ["", "elsewhere", "switchboard:", "switchboard:x:y"], board=open_board, kid=new_kid)
 def test_a_state_nobody_gave_is_refused_where_the_child_gives_none(
     board: Board, kid: FakeChild, state: str
 ) -> None:
@@ -374,13 +379,15 @@ def test_the_time_of_a_call_goes_on_with_the_answer(board: Board, kid: FakeChild
 # --- what the host cannot ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params", "needed"),
     [
         ("sampling/createMessage", {}, {"sampling": {}}),
         ("elicitation/create", FORM, {"elicitation": {"form": {}}}),
         ("elicitation/create", {"mode": "url"}, {"elicitation": {"url": {}}}),
     ],
+    board=open_board,
+    kid=new_kid,
 )
 def test_a_call_that_fails_for_what_the_host_cannot_says_what_is_needed(
     board: Board, kid: FakeChild, method: str, params: Json, needed: Json

@@ -6,7 +6,8 @@ import pytest
 
 from switchboard_mcp.gateway import issued_ids
 from switchboard_mcp.gateway.client_requests.suspended_requests import COALESCE_S
-from tests.unit.gateway.board import ECHO, EVERYTHING, PREFIX, Board, FakeChild, Host, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import ECHO, EVERYTHING, PREFIX, Board, FakeChild, Host, Json, open_board
 from tests.unit.gateway.pipeline.chained import chained
 
 TOOL: Json = {"name": "research", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}}
@@ -190,7 +191,7 @@ def test_a_call_that_selects_from_its_result_runs_as_a_plain_call(board: Board) 
     assert TASKS not in meta[PREFIX + "clientCapabilities"]["extensions"]
 
 
-@pytest.mark.parametrize(("era", "offered"), [("modern", True), ("legacy", False)])
+@each_case(("era", "offered"), [("modern", True), ("legacy", False)], board=open_board)
 def test_the_extension_is_offered_if_a_child_behind_a_suite_has_it(
     board: Board, era: str, offered: bool
 ) -> None:
@@ -324,7 +325,7 @@ def test_a_task_whose_id_is_too_long_to_be_kept_is_refused(board: Board) -> None
     assert "child_protocol" in str(host.result(called))
 
 
-@pytest.mark.parametrize("exposure", ["suite", "direct"])
+@each_case("exposure", ["suite", "direct"], board=open_board)
 def test_a_child_that_runs_a_task_is_not_idle(board: Board, exposure: str) -> None:
     kid, host = modern_child(board, exposure=exposure), board.host(KNOWS_TASKS, modern=True)
     called = host.call() if exposure == "suite" else host.ask("tools/call", {"name": "echo"})

@@ -23,7 +23,7 @@ from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMidd
 from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
 from tests.cases import each_case
 from tests.patience import PATIENCE_S
-from tests.unit.gateway.board import FOLDER, Board, FakeChild, Host, Json
+from tests.unit.gateway.board import FOLDER, Board, FakeChild, Host, Json, open_board
 from tests.unit.gateway.pipeline.chained import Recorder, error, text
 
 ASKS: Json = {"elicitation": {"form": {}}}
@@ -78,8 +78,10 @@ def test_a_denied_call_reaches_nothing_and_says_why(board: Board) -> None:
     assert scene.recorder.outcomes == ["gate_denied"]
 
 
-@pytest.mark.parametrize(
-    ("action", "code"), [("accept", ""), ("decline", "gate_declined"), ("cancel", "gate_unanswered")]
+@each_case(
+    ("action", "code"),
+    [("accept", ""), ("decline", "gate_declined"), ("cancel", "gate_unanswered")],
+    board=open_board,
 )
 def test_a_host_with_a_handshake_asks_its_user(board: Board, action: str, code: str) -> None:
     scene = Scene(board, [{"ask": "always", "subtool": "write"}])
@@ -153,7 +155,7 @@ def asked_of(result: Json) -> tuple[str, Json]:
     return result["requestState"], result["inputRequests"]["approval"]
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+@each_case("era", ["legacy", "modern"], board=open_board)
 def test_a_stateless_host_repeats_the_call_with_the_answer(board: Board, era: str) -> None:
     scene = Scene(board, [{"ask": "always"}], era=era)
     host = board.host(ASKS, modern=True)
@@ -309,8 +311,8 @@ class Person:
         self.answers.append(on_answer)
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"), [(True, ""), (False, "gate_declined"), (None, "gate_unanswered")]
+@each_case(
+    ("answer", "code"), [(True, ""), (False, "gate_declined"), (None, "gate_unanswered")], board=open_board
 )
 def test_a_command_asks_at_its_terminal(board: Board, answer: bool | None, code: str) -> None:
     scene = Scene(board, [{"ask": "session", "subtool": "write"}])
@@ -385,7 +387,7 @@ def test_middleware_that_changes_a_call_has_it_asked_about(board: Board) -> None
     assert host.result(called)["content"][0]["text"] == "done"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "args",
     [
         '{"path":"/w","path":"/etc/passwd"}',
@@ -396,6 +398,7 @@ def test_middleware_that_changes_a_call_has_it_asked_about(board: Board) -> None
         '{"path":"\\/etc\\/passwd"}',
         '{"path":"/etc/x","path":"ok","n":1e9,"m":1e7}',
     ],
+    board=open_board,
 )
 def test_no_spelling_of_the_arguments_slips_a_rule(board: Board, args: str) -> None:
     scene = Scene(board, [{"deny": True, "args": {"path": {"glob": "/etc/**"}}}])
@@ -413,7 +416,7 @@ def test_every_wrapper_that_may_be_removed_is_looked_into() -> None:
     assert {"file": "x"} in found
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("type", "denied"),
     [
         ({}, True),
@@ -423,6 +426,7 @@ def test_every_wrapper_that_may_be_removed_is_looked_into() -> None:
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, False),
         ({"anyOf": [{"type": "string"}, {"type": "array"}]}, True),
     ],
+    board=open_board,
 )
 def test_json_in_a_text_is_looked_into_where_a_server_decodes_it(
     board: Board, type: Json, denied: bool
@@ -605,7 +609,7 @@ def test_a_state_that_is_not_ours_does_not_ask_a_host_that_cannot(board: Board) 
     assert error(host, called)["code"] == "gate_unanswered"
 
 
-@pytest.mark.parametrize("junk", [{"content": "x" * 3_000}, {f"junk{n}": "x" * 100 for n in range(20)}])
+@each_case("junk", [{"content": "x" * 3_000}, {f"junk{n}": "x" * 100 for n in range(20)}], board=open_board)
 def test_long_arguments_do_not_hide_others_in_a_question(board: Board, junk: Json) -> None:
     Scene(board, [{"ask": "always"}])
     host = board.host(ASKS)

@@ -15,7 +15,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.pipeline.plugins import load_middleware
 from switchboard_mcp.middleware import Answer, Next, ToolCall, refuse, text_result
 from tests.cases import each_case
-from tests.unit.gateway.board import EVERYTHING, Board, Json
+from tests.unit.gateway.board import EVERYTHING, Board, Json, open_board
 from tests.unit.gateway.pipeline.chained import chained, error, text
 
 
@@ -320,9 +320,10 @@ class TestRecord:
         kid.server.give(kid.server.last(), {})
         assert recorder.records == [("call", "alice", "kid", "echo", b'{"a": 1}', "ok", 2.0)]
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("answer", "outcome"),
         [(text("x", isError=True), "error"), (text("x", isError=False), "ok"), (text("x"), "ok")],
+        board=open_board,
     )
     def test_a_result_that_says_it_is_an_error_is_recorded_as_one(
         self, board: Board, answer: Json, outcome: str

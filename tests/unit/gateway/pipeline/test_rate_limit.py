@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.config.sections import CacheSettings, LimitSettings
-from tests.unit.gateway.board import Board, FakeChild, Host, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import Board, FakeChild, Host, Json, open_board
 from tests.unit.gateway.pipeline.chained import Recorder, error, passing, text
 from tests.unit.gateway.pipeline.chained import chained as given_chains
 
@@ -136,7 +137,7 @@ class TestConcurrency:
         host.result(third)
         serve(kid, host)
 
-    @pytest.mark.parametrize("end", ["cancelled", "refused", "late", "died", "unknown", "left"])
+    @each_case("end", ["cancelled", "refused", "late", "died", "unknown", "left"], board=open_board)
     def test_however_a_call_ends_its_place_is_free_again(self, board: Board, end: str) -> None:
         kid = board.child()
         chained(board, limits=LimitSettings(concurrent=1))
@@ -214,7 +215,7 @@ class TestSize:
         board.advance(601)
         assert self.fetch(host, cursor)["structuredContent"]["error"]["code"] == "cursor_invalid"
 
-    @pytest.mark.parametrize("cursor", ["x", "x.1", "x.1.2", "x.y.z", "x.-1.0", "x.1.²"])
+    @each_case("cursor", ["x", "x.1", "x.1.2", "x.y.z", "x.-1.0", "x.1.²"], board=open_board)
     def test_a_cursor_that_is_none_is_refused(self, board: Board, cursor: str) -> None:
         _, host = self.large(board)
         result = self.fetch(host, cursor)["structuredContent"]["error"]
@@ -309,7 +310,7 @@ class TestCache:
         serve(kid, host, subtool="read")
         assert self.calls(kid) == 2
 
-    @pytest.mark.parametrize("answer", [{"content": [], "isError": True}, None])
+    @each_case("answer", [{"content": [], "isError": True}, None], board=open_board)
     def test_a_failure_is_never_kept(self, board: Board, answer: Json | None) -> None:
         kid = self.cached(board)
         host = board.host()

@@ -20,8 +20,9 @@ from switchboard_mcp.middleware import Answer, Next, ToolCall
 from switchboard_mcp.suites.results.counts import ResultCounts
 from switchboard_mcp.suites.results.tables import from_tables
 from switchboard_mcp.system import work_thread
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
-from tests.unit.gateway.board import Board, FakeChild, Host, Json
+from tests.unit.gateway.board import Board, FakeChild, Host, Json, open_board
 from tests.unit.gateway.pipeline.chained import chained, error, text
 
 ROWS = [{"id": number, "name": f"row {number}", "note": "x" * 40} for number in range(300)]
@@ -98,7 +99,7 @@ def handle_in(answer: Json) -> str:
     return said(answer).rpartition('"handle":"')[2].partition('"')[0]
 
 
-@pytest.mark.parametrize("result", [text("short"), text("  { }  "), {"content": []}, text("x" * 2999)])
+@each_case("result", [text("short"), text("  { }  "), {"content": []}, text("x" * 2999)], board=open_board)
 def test_an_ordinary_result_passes_as_it_is(board: Board, result: Json) -> None:
     board.child()
     assert shown(board, result) == result
@@ -124,8 +125,8 @@ def test_compaction_can_be_switched_on_and_off(board: Board) -> None:
     assert said(shown(board, text(written))) == json.dumps(json.loads(written), separators=(",", ":"))
 
 
-@pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize("piped", [False, True])
+@each_case("modern", [False, True])
+@each_case("piped", [False, True], board=open_board)
 def test_a_long_result_is_shortened_and_read_on_by_its_handle(
     board: Board, modern: bool, piped: bool
 ) -> None:
@@ -183,7 +184,7 @@ def test_select_returns_a_part_and_no_structured_content(board: Board) -> None:
     assert "structuredContent" not in answer
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("select", "seen"),
     [
         ("n", '{"result":1}'),
@@ -191,6 +192,7 @@ def test_select_returns_a_part_and_no_structured_content(board: Board) -> None:
         ("items[0]", '{"id":1}'),
         ("none", '{"result":null}'),
     ],
+    board=open_board,
 )
 def test_a_host_that_refuses_json_which_is_no_object_gets_one(board: Board, select: str, seen: str) -> None:
     board.child()
@@ -333,7 +335,7 @@ def test_all_hosts_get_less_if_the_config_says_so(board: Board) -> None:
     assert "tokens shown." in said(shown(board, text(LONG), board.host()))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "structured", "once"),
     [
         ('{ "a": 1 }', {"a": 1}, '{"a":1}'),
@@ -343,7 +345,7 @@ def test_all_hosts_get_less_if_the_config_says_so(board: Board) -> None:
         ('{ "a": 1 }', {"a": 1, "more": 2}, None),
     ],
 )
-@pytest.mark.parametrize("client", [TEXT, STRUCTURED, BOTH])
+@each_case("client", [TEXT, STRUCTURED, BOTH], board=open_board)
 def test_a_host_that_shows_both_copies_gets_one(
     board: Board, client: tuple[str, str], written: str, structured: Json, once: str | None
 ) -> None:
@@ -361,7 +363,7 @@ def test_a_host_that_shows_both_copies_gets_one(
         assert ("structuredContent" in answer) == (client == TEXT)
 
 
-@pytest.mark.parametrize("client", [TEXT, STRUCTURED, BOTH])
+@each_case("client", [TEXT, STRUCTURED, BOTH], board=open_board)
 def test_a_list_that_is_much_shorter_as_a_table_is_one(board: Board, client: tuple[str, str]) -> None:
     board.child()
     value = {"total": 40, "items": ROWS[:40]}
@@ -371,7 +373,7 @@ def test_a_list_that_is_much_shorter_as_a_table_is_one(board: Board, client: tup
     assert json.loads(from_tables(said(answer))) == value
 
 
-@pytest.mark.parametrize("settings", [ResultSettings(tables="off"), ResultSettings(compact="off")])
+@each_case("settings", [ResultSettings(tables="off"), ResultSettings(compact="off")], board=open_board)
 def test_tables_can_be_switched_off(board: Board, settings: ResultSettings) -> None:
     board.child(results=settings)
     value = {"total": 40, "items": ROWS[:40]}

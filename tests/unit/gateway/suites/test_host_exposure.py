@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +16,7 @@ from switchboard_mcp.gateway.suites.host_exposure import (
 )
 from switchboard_mcp.hosts.traits import HOSTS, HostTraits
 from tests.cases import each_case
-from tests.unit.gateway.board import ECHO, Board, Host, Json
+from tests.unit.gateway.board import ECHO, Board, Host, Json, open_board
 from tests.unit.gateway.test_exposure import CHANGED, LARGE, TINY
 
 CODEX, CLAUDE, OPENCODE = (
@@ -124,7 +123,7 @@ def listed(host: Host, about: Json, *, modern: bool) -> dict[str, Json]:
     return {tool["name"]: tool for tool in host.get("tools/list", meta=meta)["tools"]}
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True], board=open_board)
 def test_each_host_sees_what_suits_it_and_can_call_it(board: Board, modern: bool) -> None:
     kid = board.child(exposure="auto", tools=[*LARGE[:3], ECHO])
     board.host().call("echo")
@@ -165,7 +164,7 @@ def test_only_hosts_whose_list_changes_hear_of_a_child_that_is_known_now(board: 
     assert not other.heard(CHANGED)
 
 
-@pytest.mark.parametrize("exposure", ["suite", "auto"])
+@each_case("exposure", ["suite", "auto"], board=open_board)
 def test_a_host_that_hides_the_names_of_tools_is_told_those_of_servers(board: Board, exposure: str) -> None:
     board.child("github", exposure=exposure)
     about = {"protocolVersion": "2025-11-25", "capabilities": {}}

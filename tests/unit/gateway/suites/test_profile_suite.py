@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from switchboard_mcp.config.models import Expose
 from switchboard_mcp.config.sections import LimitSettings, Profile
 from switchboard_mcp.errors import failure
 from switchboard_mcp.gateway.suites.profile_suite import apply_profiles
 from switchboard_mcp.gateway.suites.refused_suite import govern
-from tests.unit.gateway.board import ECHO, Board, Host, Json
+from tests.cases import each_case
+from tests.unit.gateway.board import ECHO, Board, Host, Json, open_board
 from tests.unit.gateway.pipeline.chained import chained
 
 READ: Json = {"name": "read", "inputSchema": {"type": "object"}}
@@ -154,7 +153,7 @@ def test_limits_and_the_record_hold_for_what_a_profile_shows(board: Board) -> No
     assert recorder.outcomes == ["subtool_unknown", "suite_busy", "ok"]
 
 
-@pytest.mark.parametrize(("suites", "known"), [(["kid", "ghost"], True), (["kid"], False)])
+@each_case(("suites", "known"), [(["kid", "ghost"], True), (["kid"], False)], board=open_board)
 def test_a_child_that_may_not_exist_is_named_only_to_those_who_would_see_it(
     board: Board, suites: list[str], known: bool
 ) -> None:
