@@ -519,7 +519,7 @@ def _small_heap() -> Iterator[None]:
     gc.unfreeze()
 
 
-@each_case("package", sorted({name.partition(".")[0] for name in ON_TEXT}))
+@pytest.mark.parametrize("package", sorted({name.partition(".")[0] for name in ON_TEXT}))
 def test_no_text_of_a_mebibyte_stops_the_loop(package: str) -> None:
     slow = {
         (name, kind): taken
@@ -551,7 +551,7 @@ def test_decoding_the_largest_schema_does_not_hold_the_interpreter_for_long(kind
     assert cpu_s(lambda: msgspec.json.decode(raw), STALL_S) < STALL_S
 
 
-@each_case("kind", SCHEMAS)
+@pytest.mark.parametrize("kind", SCHEMAS)
 def test_work_in_the_thread_grows_with_the_size_of_the_schema_and_not_with_its_square(kind: str) -> None:
     small, large = ((value, json(value)) for value in (schema(kind, size) for size in (MIB // 16, MIB // 4)))
     grown = {name: ratio for name, work in OFF_LOOP.items() if (ratio := growth(work, small, large)) > GROWTH}
