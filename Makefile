@@ -15,7 +15,7 @@ demo: ## show in half a minute what Switchboard does
 	@$(PYTHON_BIN) examples/demo.py
 
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
-	@scripts/setup dev servers npm conformance browser hosts nginx redis tmux bubblewrap
+	@scripts/setup dev servers npm conformance browser hosts nginx redis postgres tmux bubblewrap
 	@scripts/check
 	@WORKERS=$(WORKERS) scripts/test $(ARGS)
 

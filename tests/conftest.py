@@ -24,7 +24,9 @@ import psutil
 import pytest
 
 from tests.brokers import stop_idle_brokers
+from tests.databases import Targets
 from tests.e2e import command_server
+from tests.postgresserver import PostgresServer
 from tests.processes import adopts_orphans, living
 
 pytest_plugins = ["tests.durations", "tests.soak"]
@@ -102,6 +104,32 @@ def isolated_cache(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Pa
     for name in ("CACHE", "CONFIG", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
     return home / "cache"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A real PostgreSQL for all tests of this worker; each uses a schema of its own."""
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def targets(request: pytest.FixtureRequest, tmp_path: Path) -> Targets:
+    """Makes names of empty databases, on each engine."""
+    if request.param == "sqlite":
+        return lambda: str(tmp_path / f"{uuid.uuid4().hex[:12]}.db")
+    if not PostgresServer.is_installed():
+        pytest.skip("PostgreSQL is not installed: run `scripts/setup postgres`")
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return lambda: server.url(f"test_{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def database_target(targets: Targets) -> str:
+    """Where to open an empty database, on each engine."""
+    return targets()
 
 
 @pytest.fixture(scope="session")
