@@ -123,7 +123,7 @@ class Database:
 
     def _watch(self) -> None:
         wanted = [topics for _, topics in self._listeners]
-        topics = frozenset().union(*(each for each in wanted if each is not None))
+        topics = frozenset().union(*filter(None, wanted))
         self._wake_ups.watch(topics, self._hear, everything=None in wanted)
         if self._listeners and self._look_timer is None:
             self._begin_look()
