@@ -10,15 +10,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import log
 
 from bench import find_sets
 from bench.find_sets import DataSet, Query
 from bench.report import Figures, Goal, Options, Report, Table, cell
-from switchboard_mcp.gateway.suites.meaning import Meaning, open_meaning
-from switchboard_mcp.suites.learned_choices import Choice, LearnedChoices, words_to_keep
-from switchboard_mcp.suites.search import Index, SearchDocument, query_stems
+from switchboard_mcp.suites.search import Index, SearchDocument
 from switchboard_mcp.suites.text_analysis import words
 
 SIZES = (5_000, 50_000)
@@ -40,11 +37,6 @@ def run(options: Options) -> Report:
     if not sets:
         return Report(notes=notes)
     searchers: dict[str, Searcher] = {"plain BM25": plain_bm25, "lexical": lexical}
-    meaning = open_meaning({})
-    if meaning is not None:
-        searchers["with meaning"] = lambda tools: by_meaning(tools, meaning)
-    else:
-        notes.append("find: the extra `meaning` is not installed, so it is not measured.")
     figures: Figures = {}
     tables = []
     means: dict[str, dict[str, float]] = {}
@@ -79,38 +71,7 @@ def run(options: Options) -> Report:
             ],
         )
     )
-    after = learning(sets, options)
-    figures["after learning, mean, unseen"] = mean(after.values())
-    tables.append(
-        table(
-            "Finding a tool after learning from the tuned part, unseen part, %",
-            sets,
-            {"after learning": after},
-            True,
-            options,
-        )
-    )
     base = means["plain BM25"]["hit@5"]
-    meaning_goals = (
-        []
-        if meaning is None
-        else [
-            Goal(
-                "find: with meaning over plain BM25, hit@5, unseen",
-                means["with meaning"]["hit@5"] - base,
-                "at least",
-                8,
-                "points",
-            ),
-            Goal(
-                "find: a query with meaning at 5,000 tools",
-                speed["with meaning", SIZES[0]],
-                "at most",
-                10,
-                "ms",
-            ),
-        ]
-    )
     return Report(
         tables=tables,
         goals=[
@@ -122,7 +83,6 @@ def run(options: Options) -> Report:
                 "points",
             ),
             Goal("find: a query at 5,000 tools", speed["lexical", SIZES[0]], "at most", 3, "ms"),
-            *meaning_goals,
         ],
         figures=figures,
         notes=notes,
@@ -186,41 +146,9 @@ def duration(searcher: Searcher, one: DataSet, size: int) -> float:
 
 
 def lexical(tools: list[SearchDocument]) -> Search:
-    """Return the search of `find`, without extras."""
+    """Return the search of `find`."""
     index = Index(tools)
     return lambda text: [hit.place for hit in index.search(text, MAX_RANK)]
-
-
-def by_meaning(tools: list[SearchDocument], meaning: Meaning) -> Search:
-    """Return the search of `find` with the extra `meaning`."""
-    index = meaning.index(Index(tools), tools)
-    return lambda text: [hit.place for hit in index.search(text, MAX_RANK)]
-
-
-def learning(sets: list[DataSet], options: Options) -> dict[str, dict[str, float]]:
-    """Score the lexical search after a tool was called for each query of the tuned part."""
-    found = {}
-    for one in sets:
-        index = Index(one.tools)
-        places: dict[str, int] = {}
-        for place, tool in enumerate(one.tools):
-            for name in (tool.name, f"{tool.server}/{tool.name}"):
-                places.setdefault(name, place)
-        choices = [
-            Choice("", str(places[name]), words_to_keep(query_stems(query.text)))
-            for query in queries(one, False, options)
-            for name in sorted(query.wanted)[:1]
-            if name in places
-        ]
-        learned = LearnedChoices(choices)
-        found[one.name] = score(partial(after_learning, index, learned), one, queries(one, True, options))
-    return found
-
-
-def after_learning(index: Index, learned: LearnedChoices, text: str) -> list[int]:
-    shares = learned.shares(words_to_keep(query_stems(text)))
-    raised = {int(tool): share for (_, tool), share in shares.items()}
-    return [hit.place for hit in index.search(text, MAX_RANK, learned=raised)]
 
 
 def plain_bm25(tools: Sequence[SearchDocument], saturation: float = 1.2, share: float = 0.75) -> Search:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e import shell
-from tests.e2e.host import Host, switchboard
+from tests.e2e.host import switchboard
 from tests.e2e.shell import parsed
 from tests.e2e.stress import server_of, tree
 from tests.e2e.test_reload import holding, put
@@ -82,32 +82,6 @@ def test_a_change_of_the_config_reaches_hosts_over_http(office: Path) -> None:
             put(config, {"suites": {"kid": {"suiteName": "renamed"}}})
             stream.until("notifications/tools/list_changed")
         assert [tool["name"] for tool in session.result("tools/list")["tools"]] == ["mock_suite", "renamed"]
-
-
-def test_a_search_learns_from_the_call_after_it_until_it_is_told_to_forget(office: Path) -> None:
-    def found(host: Host, query: str) -> list[dict[str, Any]]:
-        answer = host.call("switchboard_suite", "find", query=query)
-        matches: list[dict[str, Any]] = json.loads(answer["content"][0]["text"])["matches"]
-        return matches
-
-    with switchboard(office) as host:
-        host.initialize()
-        host.introspect("mock_suite")
-        assert found(host, "standup") == []
-        assert found(host, "standup: add two numbers")[0]["subtool"] == "add"
-        host.call("mock_suite", "add", a=1, b=2)
-        assert found(host, "the standup")[0]["reason"] == "called after a similar search"
-    (match,) = run(office, "find", "standup")["matches"]
-    assert (match["subtool"], match["reason"]) == ("add", "called after a similar search")
-    assert "1 client" in shell.run(office, "find", "--forget").stdout
-    assert run(office, "find", "standup", code=1)["matches"] == []
-    configure(office, {"find": {"enabled": True, "learn": False}})
-    with switchboard(office) as host:
-        host.initialize()
-        assert found(host, "standup: add two numbers")[0]["subtool"] == "add"
-        host.call("mock_suite", "add", a=1, b=2)
-        assert found(host, "standup") == []
-    assert "Nothing had been learned here" in shell.run(office, "find", "--forget").stdout
 
 
 def test_what_is_found_can_be_called_in_the_next_step(office: Path) -> None:

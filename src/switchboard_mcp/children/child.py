@@ -7,7 +7,7 @@ handshake), `StartQueue` (waiting callers), `Probe`, `Inventory` (tools, prompts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from msgspec import Raw
@@ -313,11 +313,6 @@ class Child:
     def state_folder(self, kind: str) -> str:
         """Return the folder for what is kept about this workspace between runs; empty if there is none."""
         return workspace_state_folder(self._context.environ, kind, self._context.workspace)
-
-    @property
-    def on_tool_call(self) -> Callable[[str, str, str], None] | None:
-        """Receives the principal, suite and subtool of each call; None if nothing learns from them."""
-        return self._context.on_tool_call
 
     def explain_result(self, result: Raw) -> Raw | bytes:
         """Return a tool result; if it is an error that the child's sandbox explains, with that explanation."""

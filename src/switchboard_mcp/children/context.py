@@ -104,9 +104,6 @@ class ChildContext(Struct, kw_only=True):
     # The rest is None unless its feature is configured, so its code is not imported.
     pins: Pins | None = None
     recent_errors: RecentErrors | None = None
-    on_tool_call: Callable[[str, str, str], None] | None = (
-        None  # gets principal, suite and subtool of each call
-    )
     replicas: Replicas | None = None
     sandboxes: SandboxRunner | None = None
     audit: AuditLog | None = None

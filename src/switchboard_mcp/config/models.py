@@ -135,11 +135,6 @@ class FindSettings(ConfigModel, frozen=True):
 
     enabled: bool = False
     """Enable the switchboard suite."""
-    learn: bool = True
-    """Rank subtools higher that were called after similar searches. What is learned stays on this machine, separate for
-    each client; `switchboard find --forget` deletes it."""
-    meaning: bool = True
-    """Search by meaning too, if the extra `meaning` is installed."""
 
 
 class TaskSettings(ConfigModel, frozen=True):

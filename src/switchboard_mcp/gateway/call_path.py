@@ -68,9 +68,6 @@ def _send_redacted(
     suite = match.suite
     if suite.observer is not None:
         suite.observer.begin_request(inbound, match.name)
-    on_tool_call = suite.child.on_tool_call
-    if on_tool_call is not None and inbound.method == "tools/call":
-        on_tool_call(inbound.session.principal, suite.name, match.name)
     request = ForwardedRequest(inbound, match, members, relay)
     state, input = members.get("requestState", UNSET), members.get("inputResponses", UNSET)
     resumed = inbound.session.broker.suspended.resume(inbound, request.fingerprint, state, input)

@@ -116,13 +116,11 @@ def open_gate(config: Config, context: ChildContext) -> CallGate | None:
 
 
 def enable_switchboard_suite(config: Config, context: ChildContext) -> None:
-    """Add the switchboard suite, its record of recent errors and what it learns, if enabled."""
+    """Add the switchboard suite, and its record of recent errors, if enabled."""
     if config.find.enabled:
         from switchboard_mcp.gateway.suites.switchboard_suite import SwitchboardServer
 
-        SwitchboardServer.attach(config.find, context)
-    else:
-        context.on_tool_call = None
+        SwitchboardServer.attach(context)
 
 
 def apply_views(

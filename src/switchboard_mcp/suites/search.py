@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import nsmallest
 from math import log
 
@@ -29,8 +29,6 @@ NAMES = ("name", "server")
 KIN_WORTH = 0.5
 BEGINNING_WORTH = 0.6
 SPELLING_WORTH = 0.6
-# Weight of what was learned: a tool that all words of a query led to before gains as much as the best match has.
-LEARNED_WORTH = 1.0
 # A deprecated tool usually has a better replacement.
 DATED_WORTH = 0.5
 _DATED = re.compile(r"\W*deprecated\b", re.IGNORECASE)
@@ -80,29 +78,23 @@ class Index:
         self._vocabulary: list[str] = []
         self._pieces: dict[str, list[str]] = {}
 
-    def search(
-        self, query: str, limit: int = 0, floor: float = 0.0, learned: Mapping[int, float] = {}
-    ) -> list[SearchHit]:
+    def search(self, query: str, limit: int = 0, floor: float = 0.0) -> list[SearchHit]:
         """Return the matching entries, best first; ties keep their order.
 
-        Only entries that share a word with the query and reach `floor` times the best score are returned, and those in
-        `learned`, which has entries that similar queries led to, with the share of the query's words that did.
+        Only entries that share a word with the query and reach `floor` times the best score are returned.
         """
-        scores = self.scores(query, learned)
+        scores = self.scores(query)
         least = max(scores.values(), default=0.0) * floor
         enough = [item for item in scores.items() if item[1] >= least] if least else scores.items()
         best = nsmallest(limit or len(enough), enough, key=lambda item: (-item[1], item[0]))
         return [SearchHit(place, score) for place, score in best]
 
-    def scores(self, query: str, learned: Mapping[int, float] = {}) -> dict[int, float]:
-        """Return the score of each entry that shares a word with the query or is learned."""
+    def scores(self, query: str) -> dict[int, float]:
+        """Return the score of each entry that shares a word with the query."""
         groups = [self._group(word) for word in sorted(query_stems(query))]
         scores = self._scores([group for group in groups if group])
         for place in self._dated & scores.keys():
             scores[place] *= DATED_WORTH
-        worth = LEARNED_WORTH * max(scores.values(), default=1.0)
-        for place, share in learned.items():
-            scores[place] = scores.get(place, 0.0) + worth * share
         return scores
 
     def _weighed(self, entries: Sequence[SearchDocument]) -> dict[str, dict[int, float]]:

@@ -60,7 +60,6 @@ from switchboard_mcp.server.http import transport_security
 from switchboard_mcp.suites import (
     fuzzy,
     invisible_characters,
-    learned_choices,
     sanitize,
     schema_compaction,
     search,
@@ -228,7 +227,6 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     "suites.text_analysis.words": (text_analysis.words, 64 * 1024),  # fields and queries are cut
     "suites.text_analysis.meaningful": (text_analysis.meaningful, 64 * 1024),
     "suites.text_analysis.wanted_words": (text_analysis.wanted_words, 64 * 1024),
-    "suites.learned_choices.words_to_keep": (lambda t: learned_choices.words_to_keep(t.split()), 64 * 1024),
     "suites.search.query_stems": (search.query_stems, MIB),
     "suites.text_analysis.stem": (text_analysis.stem, MIB),
     "suites.token_estimate.estimate": (token_estimate.estimate, MIB),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.app import Switchboard, load
+from switchboard_mcp.app import Switchboard
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.catalogs import by_unique_name, read_catalog
-from switchboard_mcp.cli.console import Screen, Styled, plural
+from switchboard_mcp.cli.console import Screen, Styled
 from switchboard_mcp.cli.invocation import (
     HOW_TO_ADD_CHILDREN,
     Invocation,
@@ -19,17 +17,14 @@ from switchboard_mcp.cli.invocation import (
     show_warnings,
     usage_error,
 )
-from switchboard_mcp.cli.parser import Command, flag, option, positional
+from switchboard_mcp.cli.parser import Command, option, positional
 from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.gateway.suites.find_memory import FindMemory, forget, memory_folder
-from switchboard_mcp.gateway.suites.meaning import open_meaning
 from switchboard_mcp.gateway.suites.switchboard_suite import MAX_PROGRAMS
 from switchboard_mcp.gateway.suites.tool_search import (
     BRIEF_LEVELS,
     BUDGET_TOKENS,
     LEVELS,
-    NOTHING_LEARNED,
     Found,
     IndexedTool,
     SubtoolMatch,
@@ -39,8 +34,7 @@ from switchboard_mcp.gateway.suites.tool_search import (
 )
 from switchboard_mcp.programs.kept_programs import kept_programs_of
 from switchboard_mcp.suites.detail_levels import Level
-from switchboard_mcp.suites.learned_choices import ToolKey
-from switchboard_mcp.suites.search import Index, query_stems
+from switchboard_mcp.suites.search import Index
 
 
 class FindReport(Struct, frozen=True):
@@ -54,8 +48,6 @@ class FindReport(Struct, frozen=True):
 
 def run(invocation: Invocation) -> int:
     """Search and show the matches; exit code 1 if there are none."""
-    if invocation.args.forget:
-        return forget_choices(invocation)
     if not invocation.args.words:
         raise usage_error("`find` needs a few words.", 'For example: `switchboard find "open an issue"`.')
     query = " ".join(invocation.args.words)
@@ -78,7 +70,6 @@ COMMAND = Command(
         positional("words", "what you want to do", nargs="*"),
         option("--limit", "N", "how many to show (default: 5)", 5),
         option("--catalog", "FILE", "search a catalog file instead of the workspace"),
-        flag("--forget", "delete what was learned from searches and calls in this workspace"),
     ],
     epilog='example:\n  switchboard find "open an issue about a bug"',
 )
@@ -91,10 +82,9 @@ def search_catalog(invocation: Invocation, query: str) -> list[SubtoolMatch]:
     documents = [
         search_document(place.tool, place.suite, servers[place.suite].description or "") for place in places
     ]
-    index, meaning = Index(documents), open_meaning(os.environ)
-    search = (index if meaning is None else meaning.index(index, documents)).search
-    hits = [Found(places[hit.place], hit.score) for hit in search(query, invocation.args.limit)]
-    return to_matches(hits, BUDGET_TOKENS, levels(invocation))
+    hits = Index(documents).search(query, invocation.args.limit)
+    matches = [Found(places[hit.place], hit.score) for hit in hits]
+    return to_matches(matches, BUDGET_TOKENS, levels(invocation))
 
 
 def levels(invocation: Invocation) -> Sequence[Level]:
@@ -112,16 +102,11 @@ async def search_suites(invocation: Invocation, query: str) -> FindReport:
         if not suites:
             message = f"There is nothing to search: no children in {switchboard.workspace.folder}."
             raise usage_error(message, HOW_TO_ADD_CHILDREN)
-        settings = switchboard.workspace.config.find
-        finder = ToolSearch(open_meaning(switchboard.context.environ) if settings.meaning else None)
+        finder = ToolSearch()
         finder.refresh(suites)
         budget = switchboard.workspace.config.introspection.budget_tokens
         unknown = [suite.child.name for suite in suites if suite.child.snapshot is None]
-        learned: Mapping[ToolKey, float] = NOTHING_LEARNED
-        folder = memory_folder(switchboard.context.environ, switchboard.workspace.folder)
-        if settings.learn and folder:
-            learned = await FindMemory(folder, time.monotonic).shares("", query_stems(query))
-        matches = finder.find(query, invocation.args.limit, budget, levels(invocation), learned)
+        matches = finder.find(query, invocation.args.limit, budget, levels(invocation))
         return FindReport(query, [*_kept_programs(switchboard, query), *matches], unknown)
 
 
@@ -137,18 +122,6 @@ def _kept_programs(switchboard: Switchboard, query: str) -> list[SubtoolMatch]:
     ]
 
 
-def forget_choices(invocation: Invocation) -> int:
-    """Delete what was learned in the workspace, for all clients."""
-    folder = memory_folder(os.environ, load(invocation.options).folder)
-    count = forget(folder) if folder else 0
-    invocation.console.out.line(
-        f"Forgotten: the searches of {plural(count, 'client')}."
-        if count
-        else "Nothing had been learned here."
-    )
-    return 0
-
-
 def show(report: FindReport, out: Screen) -> None:
     """Print each match, with the command that calls the best one."""
     if not report.matches:
@@ -159,8 +132,6 @@ def show(report: FindReport, out: Screen) -> None:
         )
         if match.summary:
             out.prose(match.summary, "    ")
-        if match.reason:
-            out.line(f"    {match.reason}", "dim")
     if report.matches:
         best = report.matches[0]
         out.line(f"$ switchboard call {best.suite} {best.subtool} …", "dim")

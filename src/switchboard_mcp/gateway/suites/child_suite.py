@@ -260,16 +260,12 @@ class ChildSuite:
             refuse_call(session, channel, id, params.meta, problem)
         elif self.twins is not None and (problem := self._refused_by_twin(params)) is not None:
             refuse_call(session, channel, id, params.meta, problem)
+        elif params.meta is not UNSET and self._runs_tasks(params):
+            self._begin_watched(session, channel, id, params)
+        elif self.pipeline is not None:
+            self.pipeline.begin(session, channel, id, params)
         else:
-            on_tool_call = self.child.on_tool_call
-            if on_tool_call is not None:
-                on_tool_call(session.principal, self.name, arguments.subtool)
-            if params.meta is not UNSET and self._runs_tasks(params):
-                self._begin_watched(session, channel, id, params)
-            elif self.pipeline is not None:
-                self.pipeline.begin(session, channel, id, params)
-            else:
-                SubtoolCall(session, channel, id, self, params).begin()
+            SubtoolCall(session, channel, id, self, params).begin()
 
     def _runs_tasks(self, params: PlainParams) -> bool:
         """Return whether a call of a stateless host may become a task of ours."""

@@ -19,11 +19,8 @@ from switchboard_mcp.config.sections import PROGRAM_NAME
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.session import is_left_to
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
-from switchboard_mcp.gateway.suites.find_memory import FindMemory, memory_folder
-from switchboard_mcp.gateway.suites.meaning import Meaning, open_meaning
 from switchboard_mcp.gateway.suites.tool_search import (
     BUDGET_TOKENS,
-    NOTHING_LEARNED,
     SubtoolMatch,
     ToolSearch,
 )
@@ -39,13 +36,11 @@ from switchboard_mcp.inprocess.server_app import (
 from switchboard_mcp.observability.recent_errors import RecentError, RecentErrors
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.suites.fuzzy import nearest
-from switchboard_mcp.suites.search import query_stems
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system import work_thread
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
-    from switchboard_mcp.config.models import FindSettings
     from switchboard_mcp.gateway.gateway import Gateway
     from switchboard_mcp.gateway.suites.child_suite import ChildSuite
     from switchboard_mcp.gateway.suites.views import View
@@ -95,7 +90,6 @@ class FindMatch(Struct, frozen=True, omit_defaults=True):
     tool: str = ""
     signature: str = ""
     summary: str = ""
-    reason: str = ""
 
 
 class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -144,26 +138,16 @@ class SwitchboardServer:
 
     def __init__(self, recent: RecentErrors) -> None:
         self.recent = recent
-        self.memory: FindMemory | None = None
-        self.meaning: Meaning | None = None
         self.kept: KeptPrograms | None = None  # the kept programs, if programs are enabled
         self._indexes: WeakKeyDictionary[View, ToolSearch] = WeakKeyDictionary()
 
     @classmethod
-    def attach(cls, settings: FindSettings, context: ChildContext) -> None:
-        """Add a server to the built-in ones, if there is none yet, and apply the settings."""
-        server = context.builtin_apps.get(SWITCHBOARD_NAME)
-        if not isinstance(server, cls):
+    def attach(cls, context: ChildContext) -> None:
+        """Add a server to the built-in ones, if there is none yet."""
+        if not isinstance(context.builtin_apps.get(SWITCHBOARD_NAME), cls):
             server = cls(RecentErrors(context.loop.time))
             context.recent_errors = server.recent
             context.builtin_apps = {**context.builtin_apps, SWITCHBOARD_NAME: server}
-        folder = memory_folder(context.environ, context.workspace) if settings.learn else ""
-        if not folder:
-            server.memory = None
-        elif server.memory is None:
-            server.memory = FindMemory(folder, context.loop.time)
-        server.use_meaning((server.meaning or open_meaning(context.environ)) if settings.meaning else None)
-        context.on_tool_call = server.memory.note_call if server.memory is not None else None
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
@@ -174,17 +158,11 @@ class SwitchboardServer:
         """Open the session of a client."""
         return SwitchboardSession(self, client)
 
-    def use_meaning(self, meaning: Meaning | None) -> None:
-        """Search with the similarity of meaning, or without."""
-        if meaning is not self.meaning:
-            self.meaning = meaning
-            self._indexes.clear()
-
     def search_index(self, view: View) -> ToolSearch:
         """Return the search index over one view."""
         index = self._indexes.get(view)
         if index is None:
-            index = self._indexes[view] = ToolSearch(self.meaning)
+            index = self._indexes[view] = ToolSearch()
         return index
 
 
@@ -225,14 +203,10 @@ async def find(session: SwitchboardSession, args: FindArgs, request: ToolRequest
     unknown = [name for suite in suites if suite.child.snapshot is None for name in suite.listed_names()]
     named = _within(unknown, int(budget * NOT_SEARCHED_SHARE))
     room = budget - estimate(jsonrpc.encode(named)) - estimate(CALL_SUITE)
-    memory, words = session.server.memory, query_stems(args.query)
-    learned = await memory.shares(session.principal, words) if memory is not None else NOTHING_LEARNED
     index = session.server.search_index(view)
     matches = await index.refresh_and_find(
-        work_thread.WorkQueue(session), suites, args.query, args.limit, room, learned
+        work_thread.WorkQueue(session), suites, args.query, args.limit, room
     )
-    if memory is not None:
-        memory.note_search(session.principal, words, [(match.suite, match.subtool) for match in matches])
     listed = view.tool_list.direct(host=session.host())
     direct_names = {(resolved.suite.name, resolved.name): name for name, resolved in listed.items()}
     hits = [
@@ -275,14 +249,13 @@ def _within(names: list[str], tokens: int) -> list[str]:
 
 def _to_find_match(match: SubtoolMatch, tool: str, view: View) -> FindMatch:
     if tool:
-        return FindMatch(tool=tool, signature=match.signature, summary=match.summary, reason=match.reason)
+        return FindMatch(tool=tool, signature=match.signature, summary=match.summary)
     suite = view.suites.get(match.suite)
     return FindMatch(
         suite.suite_for(match.subtool) if suite is not None else match.suite,
         match.subtool,
         signature=match.signature,
         summary=match.summary,
-        reason=match.reason,
     )
 
 

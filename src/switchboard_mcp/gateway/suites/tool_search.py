@@ -5,9 +5,8 @@ Owns the index of the known tools and rebuilds it when they change. Denied subto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -24,13 +23,9 @@ from switchboard_mcp.suites.detail_levels import (
     fit_each,
 )
 from switchboard_mcp.suites.introspect import IntrospectSettings
-from switchboard_mcp.suites.learned_choices import ToolKey
 from switchboard_mcp.suites.search import MAX_FIELD_CHARS, Index, SearchDocument
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system.work_thread import LOOP_BYTES, WorkClient, run
-
-if TYPE_CHECKING:
-    from switchboard_mcp.gateway.suites.meaning import Meaning, MeaningIndex
 
 # A suite, the tools of its snapshot, and how many of them may be used.
 State = tuple[ChildSuite, list[Raw] | None, int]
@@ -53,8 +48,6 @@ class SubtoolMatch(Struct, frozen=True, rename="camel", omit_defaults=True):
     signature: str = ""
     summary: str = ""
     score: float = 0.0
-    reason: str = ""
-    """The reason for its rank, other than its words."""
 
 
 class IndexedTool(Struct, frozen=True):
@@ -71,27 +64,19 @@ class Found(Struct, frozen=True):
 
     indexed: IndexedTool
     score: float
-    reason: str = ""
 
 
 class BuiltIndex(Struct, frozen=True):
-    """The tools, and an index over them: by words, or by words and meaning."""
+    """The tools, and an index over them."""
 
     tools: list[IndexedTool]
-    index: Index | MeaningIndex
-
-
-NOTHING_LEARNED: Mapping[ToolKey, float] = {}
-LEARNED = "called after a similar search"
-# A smaller share of the words is no reason to name.
-REASON_SHARE = 0.3
+    index: Index
 
 
 class ToolSearch:
     """Searches the suites of the last `refresh`."""
 
-    def __init__(self, meaning: Meaning | None = None) -> None:
-        self._meaning = meaning
+    def __init__(self) -> None:
         self._states: list[State] = []
         self._size = 0  # bytes of the tools in the index
         self._built = BuiltIndex([], Index([]))
@@ -100,7 +85,7 @@ class ToolSearch:
         """Rebuild the index if the tools of any suite have changed."""
         stale = self._stale_tools(suites)
         if stale is not None:
-            self._built = _build(stale, self._meaning)
+            self._built = _build(stale)
 
     def find(
         self,
@@ -108,21 +93,11 @@ class ToolSearch:
         limit: int,
         budget: int = BUDGET_TOKENS,
         levels: Sequence[Level] = LEVELS,
-        learned: Mapping[ToolKey, float] = NOTHING_LEARNED,
     ) -> list[SubtoolMatch]:
-        """Return the best matches, best first, described within a token budget. `learned` has the tools to raise."""
-        tools, index = self._built.tools, self._built.index
-        raised = _raised(tools, learned) if learned else {}
-        hits = index.search(query, limit, learned=raised)
-        matches = [
-            Found(
-                tools[hit.place],
-                hit.score,
-                LEARNED if raised.get(hit.place, 0.0) >= REASON_SHARE else "",
-            )
-            for hit in hits
-        ]
-        return to_matches(matches, budget, levels)
+        """Return the best matches, best first, described within a token budget."""
+        tools = self._built.tools
+        hits = self._built.index.search(query, limit)
+        return to_matches([Found(tools[hit.place], hit.score) for hit in hits], budget, levels)
 
     async def refresh_and_find(
         self,
@@ -131,18 +106,17 @@ class ToolSearch:
         query: str,
         limit: int,
         budget: int,
-        learned: Mapping[ToolKey, float] = NOTHING_LEARNED,
     ) -> list[SubtoolMatch]:
         """Rebuild the index if necessary and return the best matches. The work on many tools leaves the event loop."""
         stale = self._stale_tools(suites)
-        find = partial(self.find, query, limit, budget, learned=learned)
-        if self._size <= LOOP_BYTES and self._meaning is None:
+        find = partial(self.find, query, limit, budget)
+        if self._size <= LOOP_BYTES:
             if stale is not None:
-                self._built = _build(stale, None)
+                self._built = _build(stale)
             return find()
         if stale is not None:
             states = self._states
-            built = await run(client, partial(_build, stale, self._meaning))
+            built = await run(client, partial(_build, stale))
             if self._states is states:  # not changed again meanwhile
                 self._built = built
         return await run(client, find)
@@ -159,7 +133,7 @@ class ToolSearch:
         return stale
 
 
-def _build(suites: list[SuiteTools], meaning: Meaning | None) -> BuiltIndex:
+def _build(suites: list[SuiteTools]) -> BuiltIndex:
     tools: list[IndexedTool] = []
     documents: list[SearchDocument] = []
     for suite, permitted in suites:
@@ -167,8 +141,7 @@ def _build(suites: list[SuiteTools], meaning: Meaning | None) -> BuiltIndex:
             view = _view(tool)
             tools.append(IndexedTool(suite.name, view, suite.introspection.mode == "redacted"))
             documents.append(search_document(view, suite.child.name, suite.description))
-    index = Index(documents)
-    return BuiltIndex(tools, index if meaning is None else meaning.index(index, documents))
+    return BuiltIndex(tools, Index(documents))
 
 
 def _state(suite: ChildSuite) -> State:
@@ -185,19 +158,12 @@ def search_document(tool: ToolView, server: str, about: str = "") -> SearchDocum
     return SearchDocument(tool.name, tool.description, server, about, parameter_text(tool))
 
 
-def _raised(tools: list[IndexedTool], learned: Mapping[ToolKey, float]) -> dict[int, float]:
-    """Return the places of the learned tools that exist, with their shares."""
-    places = {(indexed.suite, indexed.tool.name): place for place, indexed in enumerate(tools)}
-    return {places[key]: share for key, share in learned.items() if key in places}
-
-
 def to_matches(
     hits: list[Found], budget: int = BUDGET_TOKENS, levels: Sequence[Level] = LEVELS
 ) -> list[SubtoolMatch]:
     """Describe hits within a token budget: the largest in less detail first, then without the last ones."""
     named = [
-        SubtoolMatch(hit.indexed.suite, hit.indexed.tool.name, score=round(hit.score, 2), reason=hit.reason)
-        for hit in hits
+        SubtoolMatch(hit.indexed.suite, hit.indexed.tool.name, score=round(hit.score, 2)) for hit in hits
     ]
     tools = [(hit.indexed.tool, NAMES if hit.indexed.is_redacted else levels) for hit in hits]
     described = fit_each(tools, budget - estimate(msgspec.json.encode(named)))
