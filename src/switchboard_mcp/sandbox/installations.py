@@ -19,7 +19,7 @@ from switchboard_mcp.config.sandbox import BASIC_ENV, PRESETS, SandboxWords
 from switchboard_mcp.policy.launch.packages import PackageRequest, parse_runner, program_in
 from switchboard_mcp.policy.launch.program_resolution import Unresolved
 from switchboard_mcp.policy.launch.text_rules import program_name
-from switchboard_mcp.sandbox.plan import Launch, Places
+from switchboard_mcp.sandbox.plan import Launch
 from switchboard_mcp.sandbox.programs import which
 
 STAMP = "installed.json"
@@ -50,11 +50,6 @@ class Installation(Struct, frozen=True):
 class _Stamp(Struct, frozen=True):
     words: list[str]  # of the command line that it was installed for
     program: str
-
-
-def packages_folder(places: Places) -> str:
-    """Return the folder for the package of a package runner: beside the child's own, which it may write."""
-    return f"{places.cache}.packages"
 
 
 def find_installation(launch: Launch, folder: str, home: str) -> Installation | None:

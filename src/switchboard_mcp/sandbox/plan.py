@@ -72,6 +72,11 @@ class Places(Struct, frozen=True):
     cache: str
 
 
+def packages_folder(places: Places) -> str:
+    """Return the folder for the package of a package runner: beside the child's own, which it may write."""
+    return f"{places.cache}.packages"
+
+
 class Launch(Struct, frozen=True):
     """A command line with its environment and folder."""
 
@@ -97,6 +102,8 @@ class SandboxPlan(Struct, frozen=True):
     home: str = ""
     dropped: list[str] = []
     """Listed paths that are links which the child may change, to what it may not use."""
+    editable: dict[str, str] = {}
+    """Sources of packages that are installed as editable, which it may read only if they are listed: by name."""
 
     @property
     def broken(self) -> list[Promise]:
@@ -122,7 +129,7 @@ def make_plan(
     has_view, has_network = support.mount, support.network and words.network != "all"
     tmp = TMP if has_view or mechanism in CONTAINERS else os.path.join(places.cache, "tmp")
     cwd = os.path.realpath(launch.cwd)
-    program = find_program(launch.argv, launch.env, launch.cwd)
+    program = find_program(launch.argv, launch.env, launch.cwd, packages_folder(places))
     known = {
         "workspace": os.path.realpath(places.workspace),
         "home": os.path.realpath(places.home) if places.home else "",
@@ -178,6 +185,7 @@ def make_plan(
         mechanism,
         known["home"],
         dropped,
+        {name: path for name, path in program.editable.items() if not is_covered(path, (*read, *write))},
     )
 
 

@@ -1,13 +1,19 @@
 """Finds the files that a program needs to run: itself, its interpreter, and the folder of its package.
 
-Reads links, the first line of scripts and `pyvenv.cfg`; runs nothing.
+Reads links, the first line of scripts and `pyvenv.cfg`; runs nothing. What a package contains (`.pth` files, the first
+lines of its scripts, its links) opens no folder: only programs and interpreters that are installed do. Sources of
+editable installs are found, for a person to allow.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from urllib.parse import unquote, urlsplit
 
+import msgspec
 from msgspec import Struct
 
 # Programs and libraries of the system. Their files are the same for everybody on it.
@@ -21,6 +27,26 @@ LOADERS = (
 VERSION_MANAGERS = frozenset((".asdf", ".bun", ".deno", ".nodenv", ".proto", ".pyenv", ".volta"))
 _MAX_SCRIPT_DEPTH = 4
 _MARKS = ("package.json", "pyproject.toml", "node_modules")
+# Folders in which packages have their programs. A mark above another folder does not make the program a part of it.
+_CODE_FOLDERS = frozenset(
+    ("app", "bin", "build", "cjs", "cli", "dist", "esm", "lib", "libexec", "out", "scripts", "server", "src")
+)
+_INTERPRETER = re.compile(
+    r"(python|pypy|node|nodejs|bun|deno|ruby|perl|php|lua|luajit|java|dotnet|pwsh|tclsh|Rscript|guile|escript|elixir|uv"
+    r"|env|sh|bash|dash|zsh|ksh|ash|fish|busybox)[\d.t-]*"
+)
+# Options of interpreters: followed by a file that is run, by a value, or by all that is run.
+_CODE_OPTIONS = frozenset(
+    ("-r", "--require", "--import", "--loader", "--experimental-loader", "--preload", "-jar", "--script")
+)
+_VALUE_OPTIONS = {
+    "python": ("-X", "-W"), "pypy": ("-X", "-W"), "ruby": ("-I", "-C"), "perl": ("-I",), "java": ("-cp", "-classpath"),
+    "uv": ("--directory", "--extra", "--project", "--python", "--with", "-p"),
+    "node": ("-C", "--conditions", "--env-file"), "bun": ("--cwd",), "deno": ("--config", "-c"),
+}  # fmt: skip
+_NO_SCRIPT = frozenset(("-c", "-e", "--eval", "-m", "--print", "--module"))
+_VERBS = frozenset(("run", "exec"))
+_OWN_SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class ProgramFiles(Struct, frozen=True):
@@ -28,7 +54,8 @@ class ProgramFiles(Struct, frozen=True):
     folder of the program's own package, or empty.
 
     `named` are paths of `read` that a virtual environment names: by environment. `own` are the files of the program
-    that decide which code runs.
+    that decide which code runs. `editable` are the sources of packages that an installer wrote as editable, by name:
+    they are not in `read`.
     """
 
     executables: list[str]
@@ -36,16 +63,30 @@ class ProgramFiles(Struct, frozen=True):
     package: str
     named: dict[str, str] = {}
     own: list[str] = []
+    editable: dict[str, str] = {}
 
 
-def find_program(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ProgramFiles:
-    """Return the files that a command line needs. Empty if the program does not exist: its start says so."""
+class _DirectUrl(Struct):
+    """The file `direct_url.json`, in which an installer says where a package comes from."""
+
+    class _Folder(Struct, frozen=True):
+        editable: bool = False
+
+    url: str
+    dir_info: _Folder = _Folder()
+
+
+def find_program(argv: Sequence[str], env: Mapping[str, str], cwd: str, installed: str = "") -> ProgramFiles:
+    """Return the files that a command line needs. Empty if the program does not exist: its start says so.
+
+    `installed` is a folder whose content a package has written: its links lead to interpreters only.
+    """
     program = which(argv[0], env.get("PATH", os.defpath), cwd) if argv else ""
     if not program:
         return ProgramFiles([], [], "")
-    executables = list(dict.fromkeys(_chain(program, env, cwd)))
+    executables = list(dict.fromkeys(_chain(program, env, cwd, installed)))
     read = [place for path in executables for place in _needed_by(path)]
-    scripts = [path for word in argv[1:] if (path := _script(word, cwd))]
+    scripts = list(_scripts(argv, cwd))
     packages = [package_folder(path) for path in (*scripts, *executables[:1])]
     # A program that is itself a script, as npm installs them, needs its package too.
     read += packages if _first_line(program) else packages[: len(scripts)]
@@ -56,11 +97,14 @@ def find_program(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Progr
         read += [path for path in (f"{cwd}/{module}", f"{cwd}/{module}.py") if os.path.exists(path)]
     package = next((path for path in packages if path and not is_system(path)), "")
     environments = [prefix for path in executables if (prefix := _prefix_of(path))]
-    named = {path: prefix for prefix in environments for path in _environment(prefix)}
+    if any(os.path.realpath(prefix) == os.path.realpath(sys.prefix) for prefix in environments):
+        read.append(_OWN_SOURCE)  # children that run Switchboard itself, also as it is developed
+    named = {path: prefix for prefix in environments for path in _base_of(prefix)}
     modules = [path for path in packages if path.endswith("/node_modules")]
     own = [path for path in (*executables, *scripts, *environments, *modules) if not is_system(path)]
     found = list(dict.fromkeys(path for path in read if path))
-    return ProgramFiles(executables, found, package, named, list(dict.fromkeys(own)))
+    editable = {name: path for name, path in _editable(environments) if path != _OWN_SOURCE}
+    return ProgramFiles(executables, found, package, named, list(dict.fromkeys(own)), editable)
 
 
 def _prefix_of(program: str) -> str:
@@ -95,22 +139,49 @@ def is_system(path: str) -> bool:
     return any(path == folder or path.startswith(folder + "/") for folder in SYSTEM_FOLDERS)
 
 
-def _chain(program: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
+def _chain(program: str, env: Mapping[str, str], cwd: str, installed: str) -> Iterator[str]:
     """Yield a program and its interpreters, each with the files behind its links."""
     for _ in range(_MAX_SCRIPT_DEPTH):
         yield program
-        yield os.path.realpath(program)
+        real = os.path.realpath(program)
+        leaves = installed and _is_below(program, installed) and not _is_below(real, installed)
+        if leaves and not is_interpreter(real):
+            return
+        yield real
         words = _first_line(program)
-        if not words:
+        if not words or not is_interpreter(words[0]):
             return
         yield words[0]
         yield os.path.realpath(words[0])
         program = words[0]
         if os.path.basename(words[0]) == "env":
-            names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+            names = list(_inner_words(words[1:]))
             program = which(names[0], env.get("PATH", os.defpath), cwd) if names else ""
-            if not program:
+            if not program or not is_interpreter(program):
                 return
+
+
+def is_interpreter(path: str) -> bool:
+    """Return True for an installed interpreter: of the system, or a program that has the name of one."""
+    real = os.path.realpath(path)
+    if not os.path.isabs(path) or not os.path.isfile(real) or not os.access(real, os.X_OK):
+        return False
+    return is_system(real) or all(_INTERPRETER.fullmatch(os.path.basename(one)) for one in (path, real))
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
+
+
+def _inner_words(words: Sequence[str]) -> Iterator[str]:
+    """Yield the command line in the arguments of `env`."""
+    rest = iter(words)
+    for word in rest:
+        if word in ("-u", "--unset", "-C", "--chdir"):
+            next(rest, "")
+        elif not word.startswith("-") and "=" not in word:
+            yield word
+            yield from rest
 
 
 def _first_line(path: str) -> list[str]:
@@ -130,11 +201,12 @@ def _needed_by(program: str) -> Iterator[str]:
     if os.path.basename(folder) == "shims" or os.path.basename(prefix) in VERSION_MANAGERS:
         yield prefix  # a shim reads the settings of its version manager, and runs what is installed there
         return
-    if os.path.basename(folder) != "bin" or prefix in ("/", _home()) or is_system(prefix):
+    shared = ("/", _home(), os.path.join(_home(), ".local"))
+    if os.path.basename(folder) != "bin" or prefix in shared or is_system(prefix) or contains_home(prefix):
         return
     if os.path.exists(os.path.join(prefix, "pyvenv.cfg")):
         yield prefix
-        yield from _environment(prefix)
+        yield from _base_of(prefix)
     elif os.path.isdir(os.path.join(prefix, "lib")) and _is_installation(prefix):
         yield prefix
 
@@ -143,38 +215,55 @@ def _home() -> str:
     return os.path.realpath(os.path.expanduser("~"))
 
 
+def contains_home(folder: str) -> bool:
+    """Return True for the home folder of this user and the folders above it."""
+    return _is_below(_home(), os.path.realpath(folder).rstrip("/"))
+
+
 def _is_installation(prefix: str) -> bool:
     """Return True for the folder of a Python or node, and False for one such as ~/.local, which has much else."""
     names = set(_names(prefix))
     return "lib" in names and ("include" in names or os.path.isdir(os.path.join(prefix, "lib/node_modules")))
 
 
-def _environment(prefix: str) -> Iterator[str]:
-    """Yield the folders that a virtual environment refers to: its Python, and sources installed as editable."""
+def _base_of(prefix: str) -> Iterator[str]:
+    """Yield the folder of the Python that a virtual environment is made of, if there is one at the place it names."""
     try:
         with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
             settings = dict(line.partition("=")[::2] for line in file)
     except OSError:
         return
     for name, value in settings.items():
-        home = os.path.realpath(value.strip())
-        if name.strip() == "home" and os.path.isabs(home) and not is_system(home):
-            yield os.path.dirname(home)
-    library = os.path.join(prefix, "lib")
-    for version in _names(library):
-        packages = os.path.join(library, version, "site-packages")
-        for name in _names(packages):
-            if name.endswith(".pth"):
-                yield from _lines_of_paths(os.path.join(packages, name))
+        base = os.path.dirname(os.path.realpath(value.strip()))
+        if (
+            name.strip() == "home"
+            and os.path.isabs(value.strip())
+            and is_python(base)
+            and not is_system(base)
+        ):
+            yield base
 
 
-def _lines_of_paths(path: str) -> Iterator[str]:
+def _editable(environments: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and source of the packages that an installer wrote as editable into environments."""
+    for prefix in environments:
+        library = os.path.join(prefix, "lib")
+        for version in _names(library):
+            packages = os.path.join(library, version, "site-packages")
+            for name in _names(packages):
+                if name.endswith(".dist-info") and (source := _source_of(os.path.join(packages, name))):
+                    yield name.partition("-")[0], source
+
+
+def _source_of(metadata: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read(65_536).splitlines()
-    except OSError:
-        return
-    yield from (line.strip() for line in lines if os.path.isabs(line.strip()) and os.path.isdir(line.strip()))
+        with open(os.path.join(metadata, "direct_url.json"), "rb") as file:
+            origin = msgspec.json.decode(file.read(65_536), type=_DirectUrl)
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    parts = urlsplit(origin.url)
+    path = unquote(parts.path)
+    return path if origin.dir_info.editable and parts.scheme == "file" and os.path.isdir(path) else ""
 
 
 def _names(folder: str) -> list[str]:
@@ -184,24 +273,51 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _script(word: str, cwd: str) -> str:
-    """Return the file that an argument names, if it is one."""
-    if not word or word.startswith("-") or "\0" in word:
-        return ""
+def _scripts(argv: Sequence[str], cwd: str) -> Iterator[str]:
+    """Yield the files that an interpreter is told to run. Other arguments name what a program works with."""
+    name = os.path.basename(argv[0])
+    if name == "env":
+        inner = list(_inner_words(argv[1:]))
+        if inner:
+            yield from _scripts(inner, cwd)
+        return
+    if not _INTERPRETER.fullmatch(name):
+        return
+    with_value = _VALUE_OPTIONS.get(name.rstrip("0123456789.t"), ())
+    words = iter(argv[1:])
+    for word in words:
+        if word in _NO_SCRIPT and word not in with_value:
+            return
+        if word in _CODE_OPTIONS:
+            yield from _file(next(words, ""), cwd)
+            if word == "-jar":
+                return
+        elif word in with_value:
+            next(words, "")
+        elif not word.startswith("-") and word not in _VERBS:
+            yield from _file(word, cwd)
+            return
+
+
+def _file(word: str, cwd: str) -> Iterator[str]:
     path = os.path.join(cwd, word)
-    return os.path.realpath(path) if os.path.isfile(path) else ""
+    if word and "\0" not in word and os.path.isfile(path):
+        yield os.path.realpath(path)
 
 
 def package_folder(path: str) -> str:
-    """Return the folder of the package that a script belongs to; the script itself if that would be a home or root."""
+    """Return the folder of the package that a script belongs to; the script itself if that has files of others."""
     path = os.path.realpath(path)
     before, mark, _ = path.partition("/node_modules/")
     if mark:
         return f"{before}/node_modules"
     folder = own = os.path.dirname(path)
-    home = _home()
-    while folder not in ("/", home) and not is_system(folder):
+    if own == "/tmp" or contains_home(own):
+        return path
+    while os.path.basename(folder) in _CODE_FOLDERS and not is_system(folder):
+        folder = os.path.dirname(folder)
+        if contains_home(folder):
+            break
         if any(os.path.exists(os.path.join(folder, name)) for name in _MARKS):
             return folder
-        folder = os.path.dirname(folder)
-    return path if own in ("/", home, "/tmp") else own
+    return own

@@ -15,9 +15,8 @@ from switchboard_mcp.sandbox.installations import (
     Installation,
     find_installation,
     installed_program,
-    packages_folder,
 )
-from switchboard_mcp.sandbox.plan import Launch, Places, SandboxPlan, make_plan
+from switchboard_mcp.sandbox.plan import Launch, Places, SandboxPlan, make_plan, packages_folder
 from switchboard_mcp.sandbox.promises import Promise, Support, mechanism_of, promises
 
 
@@ -34,6 +33,8 @@ class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Listed paths that do not exist, or that are links which the child could change: nothing is allowed there."""
     env: list[str] = []
     """Names of the variables that the child gets."""
+    proposed: dict[str, str] = {}
+    """Sources of packages that are installed as editable, by name. It may read them once they are in `files.read`."""
     package: str = ""
     """The package of a package runner, and if it is installed. Only its installation has the network."""
 
@@ -74,6 +75,7 @@ def describe_child(
         protect=plan.protect,
         missing=missing,
         env=sorted(plan.launch.env),
+        proposed=plan.editable,
         package=package,
     )
 

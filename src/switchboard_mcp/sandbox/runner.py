@@ -35,9 +35,10 @@ from switchboard_mcp.sandbox.denials import (
 from switchboard_mcp.sandbox.egress import Egress
 from switchboard_mcp.sandbox.mechanisms import bubblewrap_argv, client_env, container_argv, seatbelt_argv
 from switchboard_mcp.sandbox.plan import Launch as Launch
-from switchboard_mcp.sandbox.plan import Places, SandboxPlan, make_plan
+from switchboard_mcp.sandbox.plan import Places, SandboxPlan, make_plan, packages_folder
 from switchboard_mcp.sandbox.probing import CONFINE, find_bubblewrap, find_programs, interpreter, tools
 from switchboard_mcp.sandbox.promises import Support, inside, mechanism_of, promises, unusable
+from switchboard_mcp.sandbox.recorded_plans import wider_paths
 from switchboard_mcp.sandbox.refusals import Refusals
 from switchboard_mcp.transport.process.launcher import (
     REQUEST_TIMEOUT_S,
@@ -253,13 +254,18 @@ class SandboxRunner:
         prepared = await self._installed(child, words, launch)
         if isinstance(prepared, Failure):
             return prepared
-        return await self._start(child, prepared[1], prepared[0], inherited, self.places(child), on_denial)
+        try:
+            return await self._start(
+                child, prepared[1], prepared[0], inherited, self.places(child), on_denial
+            )
+        except _WiderPlanError as wider:
+            return _wider_failure(child, wider.paths)
 
     async def _installed(
         self, child: str, words: SandboxWords, launch: Launch
     ) -> tuple[Launch, SandboxWords] | Failure:
         """Install the package of a package runner, unless it is installed already; return what is to be run."""
-        folder = installations.packages_folder(self.places(child))
+        folder = packages_folder(self.places(child))
         installation = installations.find_installation(launch, folder, self._home)
         mechanism = mechanism_of(words, await self.support_for(words))
         if installation is None or mechanism not in ("linux", "bubblewrap"):
@@ -335,6 +341,8 @@ class SandboxRunner:
 
         def prepare() -> SandboxPlan:
             plan = make_plan(words, launch, inherited, places, support, os.uname().machine, own_tools)
+            if wider := wider_paths(places, words, launch, plan):
+                raise _WiderPlanError(wider)
             for folder in plan.folders:
                 os.makedirs(folder, 0o700, exist_ok=True)
             return plan
@@ -449,6 +457,24 @@ async def _wait_readable(channel: socket.socket) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(channel.fileno())
+
+
+class _WiderPlanError(Exception):
+    """The plan of a child has more than that of its first start."""
+
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(", ".join(paths))
+        self.paths = paths
+
+
+def _wider_failure(child: str, paths: list[str]) -> Failure:
+    shown = ", ".join(f"'{path}'" for path in paths[:3]) + (" and others" if len(paths) > 3 else "")
+    return failure(
+        "sandbox_unavailable",
+        f"Child '{child}' would use {shown} in its sandbox, which it did not at its first start. It was not started.",
+        child=child,
+        hint=f"If that is right, run `switchboard sandbox update {child}`: its next start is recorded anew.",
+    )
 
 
 def unavailable(child: str, words: SandboxWords, support: Support) -> Failure | None:

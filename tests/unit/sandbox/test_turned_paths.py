@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from switchboard_mcp.errors import Failure
 from switchboard_mcp.sandbox import plan, runner
+from switchboard_mcp.sandbox.recorded_plans import plan_file
 from switchboard_mcp.transport.process.launcher import SpawnError
 from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, words_of
 
@@ -104,3 +106,28 @@ async def test_a_link_that_appears_before_the_mount_ends_the_start(
     with pytest.raises(SpawnError) as caught:
         await attempt(sandboxed, "pass", write=["${workspace}", str(listed)])
     assert (caught.value.where, caught.value.code) == ("sandbox:files", errno.ELOOP)
+
+
+async def test_a_plan_that_became_wider_by_itself_is_refused_and_named(
+    sandboxed: Sandboxed, targets: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    outside = targets["outside"]
+    words = words_of("strict", read=[str(tmp_path / "link")])
+    launch = runner.Launch([OWN_PYTHON, "-I", "-c", "pass"], dict(os.environ), str(sandboxed.workspace))
+    assert await sandboxed.run(words, *launch.argv) == ""
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to(outside)
+    refused = await sandboxed.runner.start("child", words, launch, os.environ, lambda _: None)
+    assert isinstance(refused, Failure)
+    assert refused.code == "sandbox_unavailable"
+    assert outside in refused.message
+    assert "switchboard sandbox update child" in (refused.hint or "")
+    # Another entry of the user is another record; the one of this entry is kept until it is forgotten.
+    assert await sandboxed.run(words_of("strict", read=[outside]), *launch.argv) == ""
+    assert isinstance(
+        await sandboxed.runner.start("child", words, launch, os.environ, lambda _: None), Failure
+    )
+    os.remove(plan_file(sandboxed.runner.places("child")))
+    assert await sandboxed.run(words, *launch.argv) == ""

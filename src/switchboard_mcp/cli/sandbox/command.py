@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 
@@ -13,10 +14,10 @@ from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.cli.sandbox.learn import learn
 from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import describe_network
-from switchboard_mcp.sandbox.installations import packages_folder
-from switchboard_mcp.sandbox.plan import Places
+from switchboard_mcp.sandbox.plan import Places, packages_folder
 from switchboard_mcp.sandbox.probing import find_support
 from switchboard_mcp.sandbox.promises import Promise, Support
+from switchboard_mcp.sandbox.recorded_plans import plan_file
 from switchboard_mcp.sandbox.report import SandboxReport, describe_child
 from switchboard_mcp.sandbox.runner import child_places
 
@@ -52,8 +53,8 @@ COMMAND = Command(
     "`show` prints what this system offers, each child's sandbox, and which of its promises hold here; with a\n"
     "child, all of it. Exit code 1 if a required sandbox cannot be kept. `learn` runs a child, watches what it uses,\n"
     "and prints the smallest sandbox that it works in, with a reason for each line; --save writes it to the config.\n"
-    "`update` forgets the package that `npx`, `uvx` and the like have installed for a child: its next start downloads\n"
-    "it again.",
+    "`update` forgets the package that `npx`, `uvx` and the like have installed for a child, and what its sandbox was\n"
+    "at its first start: the next start downloads the package again, and may use more than before.",
     run=run,
     arguments=[
         positional("action", "show, learn or update", choices=("show", "learn", "update")),
@@ -75,16 +76,21 @@ def update(invocation: Invocation, workspace: Workspace, chosen: list[ChildSpec]
     """Remove the packages that were installed for these children."""
     removed = []
     for spec in chosen:
-        folder = packages_folder(places_of(workspace, spec))
-        if os.path.isdir(folder):
-            shutil.rmtree(folder)
+        places = places_of(workspace, spec)
+        folder, record = packages_folder(places), plan_file(places)
+        if os.path.isdir(folder) or os.path.exists(record):
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(record)
             removed.append(spec.name)
     if invocation.as_json:
         invocation.console.out.json({"updated": removed})
     elif removed:
-        invocation.console.out.prose(f"The next start downloads the package of {', '.join(removed)} again.")
+        invocation.console.out.prose(
+            f"The next start of {', '.join(removed)} downloads its package again and records its sandbox anew."
+        )
     else:
-        invocation.console.out.line("No package was installed for it.")
+        invocation.console.out.line("No package was installed for it, and no sandbox recorded.")
     return 0
 
 
@@ -161,6 +167,10 @@ def _show_child(report: SandboxReport, out: Screen) -> None:
         "writes": ", ".join((*report.write, "a temporary folder of its own")),
         "protected": ", ".join(report.protect),
         "not there": ", ".join(report.missing),
+        "proposed": ", ".join(
+            f"{path} (editable install of {name}; allow it in files.read)"
+            for name, path in report.proposed.items()
+        ),
         "home": "a folder of its own" if words.home == "private" else "yours",
         "network": describe_network(words),
         "programs": "any" if programs is True else ", ".join(programs or ()) or "none",
