@@ -9,36 +9,27 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import resource
 import shutil
 import signal
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
-import psutil
 import pytest
 
 from tests.brokers import stop_idle_brokers
 from tests.databases import Targets
-from tests.e2e import command_server
 from tests.postgresserver import PostgresServer
-from tests.processes import adopts_orphans, living
 
-pytest_plugins = ["tests.durations", "tests.soak"]
+pytest_plugins = ["tests.durations", "tests.process_watch", "tests.soak"]
+
+if TYPE_CHECKING:
+    from tests.process_watch import ProcessGuard
 
 REPO = Path(__file__).resolve().parent.parent
-MARK = "SWITCHBOARD_TEST_ID"
-# Asked once: a test that replaces `os.getpid` must not make all processes of the machine look like its own.
-OWN_PID = os.getpid()
-
-# A process that was told to stop may need a moment; one that needs longer was not told.
-GRACE_SECONDS = 5.0
-
 # Deadlines are wall time, and a busy machine would fail them; a failure on CI must come back on the next run.
 hypothesis.settings.register_profile("switchboard", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("switchboard")
@@ -107,12 +98,14 @@ def isolated_cache(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(process_guard: ProcessGuard) -> Iterator[PostgresServer]:
     """A real PostgreSQL for all tests of this worker; each uses a schema of its own."""
-    server = PostgresServer()
-    server.start()
+    with process_guard.allowed():
+        server = PostgresServer()
+        server.start()
     yield server
-    server.remove()
+    with process_guard.allowed():
+        server.remove()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -149,88 +142,3 @@ def _program(folder: Path, name: str, part: str) -> str:
     if not program.exists():
         pytest.fail(f"{name} is not in {folder}: run `scripts/setup {part}`", pytrace=False)
     return str(program)
-
-
-@pytest.fixture(autouse=True)
-def no_process_left(isolated_runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails a test that leaves a process behind, and ends that process.
-
-    A broker whose sessions have ended waits for the next one for a while, so it is stopped.
-
-    A process belongs to the test when it descends from this one, or carries the test's mark in its
-    environment. The mark finds those that were orphaned; so pass the environment on
-    (`env=dict(os.environ)`) where a library does not. The environments of all processes are read only after a test
-    that has started one: it is among the descendants, or has been waited for.
-    """
-    if sys.platform != "linux":
-        yield
-        return
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv(MARK, mark)
-    before, waited_for = _descendants(skip=frozenset()), _faults_of_children()
-    yield
-    stop_idle_brokers(isolated_runtime, mark)
-    left = _descendants(skip=before)
-    if left or before != _descendants(skip=frozenset()) or waited_for != _faults_of_children():
-        left |= _marked(mark)
-    _, alive = psutil.wait_procs(living(left), timeout=GRACE_SECONDS)
-    if adopts_orphans():
-        pytest.fail("the test left this process a subreaper: close the Launcher", pytrace=False)
-    if not alive:
-        return
-    names = [_describe(process) for process in alive]
-    for process in alive:
-        process.kill()
-    psutil.wait_procs(alive, timeout=GRACE_SECONDS)
-    pytest.fail("the test left processes behind:\n  " + "\n  ".join(names), pytrace=False)
-
-
-def _descendants(*, skip: frozenset[int]) -> frozenset[int]:
-    """Living descendants of this process, without those in `skip` and what these started.
-
-    The server that forks commands serves all tests; the commands are the test's.
-    """
-    found: set[int] = set()
-    todo = [OWN_PID, *command_server.pids()]
-    while todo:
-        children = _children(todo.pop()) - skip - found - command_server.pids()
-        found |= children
-        todo += children
-    return frozenset(found)
-
-
-def _faults_of_children() -> tuple[int, int]:
-    """Page faults of all processes that were waited for: no process runs without one. And the forked commands."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt, command_server.count()
-
-
-def _children(pid: int) -> set[int]:
-    children: set[int] = set()
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            children.update(map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split()))
-    except (FileNotFoundError, ProcessLookupError):
-        pass  # it ended while we looked
-    return children
-
-
-def _marked(mark: str) -> frozenset[int]:
-    wanted = f"{MARK}={mark}".encode()
-    found: set[int] = set()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == OWN_PID:
-            continue
-        try:
-            environment = Path(f"/proc/{entry}/environ").read_bytes()
-        except OSError:
-            continue  # gone, or somebody else's
-        if wanted in environment.split(b"\0"):
-            found.add(int(entry))
-    return frozenset(found)
-
-
-def _describe(process: psutil.Process) -> str:
-    try:
-        return f"{process.pid} {' '.join(process.cmdline())}"
-    except psutil.Error:
-        return str(process.pid)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.docs.pages import REPO, blocks
+from scripts.pages import REPO, blocks
 from tests.e2e.host import Host
 from tests.patience import PATIENCE_S
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.docs.pages import REPO, blocks
+from scripts.pages import REPO, blocks
 from tests.patience import PATIENCE_S
 
 TUTORIAL = (REPO / "docs" / "tutorial.md").read_text(encoding="utf-8")

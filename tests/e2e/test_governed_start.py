@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import REPO, blocks
+from scripts.pages import REPO, blocks
 from tests.e2e.governed import ON, SWITCH, command, complaint, ran, safe_python, script, serve, starts
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.workspaces import configure

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 
-REPO = Path(__file__).resolve().parents[2]
+from switchboard_mcp.cli.main import MAIL_OPTIONS_WITH_VALUE, OPTIONS_WITH_VALUE, split_command
+
+REPO = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     page
     for folder in ("docs", "examples", ".github")
@@ -47,6 +50,18 @@ class Line(Struct, frozen=True):
         return f"{self.page}: switchboard {self.text}"
 
 
+def command_of(line: Line) -> tuple[str, list[str]]:
+    """Return the name of a line's command, and its own arguments."""
+    command, rest = split_command(line.words, OPTIONS_WITH_VALUE)
+    command = command.strip("[]")
+    if command == "help":
+        return (rest[0] if rest and not line.is_pattern else ""), ["--help"]
+    if command == "mail":
+        word, rest = split_command(rest, MAIL_OPTIONS_WITH_VALUE)
+        command = f"mail {word}".strip()
+    return command, rest
+
+
 def blocks(text: str) -> Iterator[tuple[str, str]]:
     """Yield language and content of each fenced block."""
     for match in FENCE.finditer(text):
@@ -63,6 +78,7 @@ def name_of(page: Path) -> str:
     return page.relative_to(REPO).as_posix()
 
 
+@cache
 def commands() -> list[Line]:
     """Return every `switchboard …` of every page, each once."""
     found: dict[str, Line] = {}
@@ -93,6 +109,12 @@ def links(page: Path) -> list[str]:
     return [link for link in found if not re.match(r"[a-z]+:", link)]
 
 
+def named_tests(text: str) -> list[tuple[str, str]]:
+    """Return file and name of every test that a page names."""
+    return re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", text)
+
+
+@cache
 def headings(page: Path) -> set[str]:
     """Return the anchors of a page, as GitHub makes them."""
     found: set[str] = set()
