@@ -92,7 +92,6 @@ class Inventory:
         self.is_stateless = False
         self._ui: tuple[object, dict[str, ToolUi]] = (None, {})  # what is in `ui_tools`, and of which tools
         self.task_only_tools: frozenset[str] = frozenset()  # tools that a legacy child runs as tasks only
-        self.task_tools: frozenset[str] = frozenset()  # tools that a legacy child can run as tasks
         self.has_resources = False  # results may link to resources
         self.needs_result_check = (
             False  # results may need translation between protocol families, or have links
@@ -320,15 +319,6 @@ class Inventory:
         return snapshot is not None and offers_tasks(
             snapshot.capabilities, stateless=versions.is_stateless(snapshot.protocol)
         )
-
-    def can_run_as_task(self, subtool: str, *, only: bool = False) -> bool:
-        """Return True if a legacy child can run a tool as a task, as far as is known; `only` if it must."""
-        if self.tools:
-            return subtool in self.task_tools and (not only or subtool in self.task_only_tools)
-        if self.snapshot is None or versions.is_stateless(self.snapshot.protocol) or not self.has_tasks:
-            return False
-        supported = ("required",) if only else ("required", "optional")
-        return any(tool.name == subtool and tool.task_support in supported for tool in self.known_tools())
 
     def skills(self) -> list[Skill]:
         """Return the skills that can be read; of a governed child, the locked ones."""
@@ -565,12 +555,8 @@ class Inventory:
         self.task_only_tools = frozenset(
             tool.name for tool in reported if not self.is_stateless and tool.task_support == "required"
         )
-        has_tasks = not self.is_stateless and offers_tasks(snapshot.capabilities, stateless=False)
-        self.task_tools = frozenset(tool.name for tool in reported if has_tasks and tool.task_support)
         self.has_resources = "resources" in snapshot.capabilities
-        self.needs_result_check = (
-            self.is_stateless or bool(self.task_only_tools or self.task_tools) or self.has_resources
-        )
+        self.needs_result_check = self.is_stateless or bool(self.task_only_tools) or self.has_resources
         declared = self.ui_tools()
         self.needs_result_check |= bool(declared)
         # A tool for pages alone is not a subtool: a model must not call it.

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from switchboard_mcp.config.gate import GateSection, Hints, seconds
+from switchboard_mcp.config.gate import GateSection, Hints
 from switchboard_mcp.config.results import ResultSettings
 from switchboard_mcp.config.sandbox import Sandbox, SandboxSettings, SandboxWords, merged, words_of
 from switchboard_mcp.config.sections import (
@@ -135,36 +135,6 @@ class FindSettings(ConfigModel, frozen=True):
 
     enabled: bool = False
     """Enable the switchboard suite."""
-
-
-class TaskSettings(ConfigModel, frozen=True):
-    """Tasks that Switchboard runs for its hosts: calls whose results are fetched later."""
-
-    after: str = ""
-    """A call that takes longer than this, such as `20s`, is answered with a task if its host knows the extension
-    `io.modelcontextprotocol/tasks`. Default: only calls of tools that their server runs as tasks."""
-    ttl: str = "1h"
-    """Time for which a task and its result are kept, such as `10m`. A host may ask for less. A call that still runs
-    then is cancelled."""
-    limit: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
-    """Maximum number of tasks of one principal. At the limit the oldest that has ended is forgotten; if none has, calls
-    are made without a task."""
-
-    def __post_init__(self) -> None:
-        if self.after and seconds(self.after) is None:
-            raise ValueError('`after` must be a time such as "20s"')
-        if seconds(self.ttl) is None:
-            raise ValueError('`ttl` must be a time such as "1h"')
-
-    @property
-    def after_s(self) -> float:
-        """Seconds after which a call becomes a task; 0 if it does not."""
-        return float(seconds(self.after) or 0)
-
-    @property
-    def ttl_s(self) -> float:
-        """Seconds for which a task is kept."""
-        return float(seconds(self.ttl) or 0)
 
 
 class HttpSettings(ConfigModel, frozen=True):
@@ -314,8 +284,6 @@ class Config(ConfigModel, frozen=True):
     """Programs that call subtools of several suites."""
     profiles: dict[str, Profile] = {}
     """Profiles by name: views for different clients, selected with `--profile` or for each token in `http.tokens`."""
-    tasks: TaskSettings = field(default_factory=TaskSettings)
-    """Calls that run as tasks."""
     http: HttpSettings = field(default_factory=HttpSettings)
     """The HTTP server."""
     broker: BrokerSettings = field(default_factory=BrokerSettings)
@@ -360,7 +328,6 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "find": (),
     "programs": ("restart",),
     "profiles": (),
-    "tasks": ("suite",),
     "http": ("restart",),
     "broker": (),
     "dashboard": ("restart",),
@@ -414,7 +381,6 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "find": "developer",  # finds only what its caller may see
     "programs": "approver",
     "profiles": "approver",
-    "tasks": "approver",
     "http": "approver",
     "broker": "approver",
     "dashboard": "approver",  # shows arguments and results of calls

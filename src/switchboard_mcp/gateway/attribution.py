@@ -60,8 +60,7 @@ def owner_of(
         return _owner_when_idle(child, sessions)
     waiting = [request for request in requests if request.is_awaited]
     latest = (waiting or requests)[-1]
-    host = latest.session.on_behalf_of  # a task of a host is no other host
-    if any(request.session.on_behalf_of is not host for request in waiting):
+    if any(request.session is not latest.session for request in waiting):
         return None
     # A suspended request waits for its host and usually sends nothing meanwhile, so only its principal must match.
     if any(request.session.principal != latest.session.principal for request in requests):

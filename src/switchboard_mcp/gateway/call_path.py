@@ -22,7 +22,6 @@ from switchboard_mcp.gateway.forward import (
     unknown_tool,
 )
 from switchboard_mcp.gateway.incoming import NO_PARAMS, RETRY_MEMBERS, IncomingRequest
-from switchboard_mcp.gateway.tasks.start_tasks import watch
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport.rpc import next_id
 
@@ -78,8 +77,6 @@ def _send_redacted(
         pipeline = suite.pipeline
         request = request if pipeline is None else pipeline.forward(request)
         request.begin()
-        if suite.makes_tasks and inbound.method == "tools/call" and inbound.is_stateless:
-            watch(suite, inbound.session, request, match.name)
 
 
 def refuse(inbound: IncomingRequest, match: ResolvedName) -> None:

@@ -236,7 +236,7 @@ class ForwardedRequest(HostRequest):
 
     def on_failed(self, problem: Failure) -> None:
         """Answer with a failure: for a tool as a result a model can act on, else as a JSON-RPC error."""
-        problem = self.child.record_failure(problem, self.session.on_behalf_of.process_owner)
+        problem = self.child.record_failure(problem, self.session.process_owner)
         if self.method == "tools/call":
             self.finish(tool_result(problem))
         else:

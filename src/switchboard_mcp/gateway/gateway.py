@@ -235,7 +235,6 @@ class Gateway:
         unsubscribe_all(session.subscribed)
         self.broker.session_closed(session)
         self.broker.issued.session_closed(session)
-        self.broker.tasks.session_closed(session)
         if not session.ephemeral:
             for suite in self.all_suites.values():
                 suite.child.release_session(session)

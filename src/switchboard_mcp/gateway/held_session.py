@@ -24,7 +24,6 @@ class HeldSession(Session):
         self.profile, self.client, self.client_version = before.profile, before.client, before.client_version
         self.capabilities, self.log_level = before.capabilities, before.log_level
         self.initialized = before.initialized
-        self.on_behalf_of = before.on_behalf_of
         self._owner = before.process_owner
 
     @property

@@ -66,7 +66,6 @@ class CallParams(Struct, rename="camel"):
     arguments: Raw | UnsetType = UNSET
     input_responses: Raw | UnsetType = UNSET
     request_state: Raw | UnsetType = UNSET
-    task: Raw | UnsetType = UNSET
 
 
 class Reference(Struct):
@@ -97,7 +96,6 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
     def answer() -> None:
         session.initialized = True
         listing = gateway.view_of(session.viewer).tool_list
-        session.offers_tasks = listing.offers_tasks(stateless=False)
         result = {
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(stateless=False),
@@ -201,9 +199,7 @@ def call_tool(gateway: Gateway, inbound: IncomingRequest) -> None:
     if isinstance(arguments, Failure):
         inbound.answer(tool_result(arguments))
         return
-    settled = PlainParams(
-        params.name, arguments, inbound.meta, params.input_responses, params.request_state, params.task
-    )
+    settled = PlainParams(params.name, arguments, inbound.meta, params.input_responses, params.request_state)
     suite.begin(inbound.session, inbound.channel, inbound.id, settled)
 
 

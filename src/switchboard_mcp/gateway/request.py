@@ -134,9 +134,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
     @property
     def awaits_task(self) -> bool:
         """True if a stateless child may answer a legacy host with a task, which is then awaited."""
-        return getattr(self, "needs_task", False) or (
-            self.session.time_s > 0 and self.child.inventory.has_tasks
-        )
+        return getattr(self, "needs_task", False)
 
     def rebind(self, child: Child) -> None:
         """Use this process of the child."""
@@ -170,7 +168,7 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
         Plain calls, forwarded requests and middleware all use it, so an override applies to the whole request.
         """
-        return self.session.time_s or child.call_timeout_s
+        return child.call_timeout_s
 
     def dispatch(self, child: Child, id: bytes, message: bytes, timeout_s: float = 0.0) -> None:
         """Send a message to the ready child. `timeout_s` is for a follow-up, such as awaiting the task of a call."""
@@ -213,8 +211,6 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def record_issued_ids(self, result: Raw) -> None:
         """Record the ids that a result hands to the host: it alone may use them."""
-        if self.session.time_s:  # recorded when the owner of the task fetches the result
-            return
         body, issued = bytes(result), self.session.broker.issued
         state = result_ids.request_state(body) if self.is_stateless and self.child.is_stateless else ""
         if state:

@@ -125,9 +125,6 @@ class Session:
         self.viewer = viewer or principal  # the key of its view
         self.profile = ""  # the name of its profile, if it has one
         self.ephemeral = ephemeral
-        self.time_s = 0.0  # for one call, if it differs from the child's: of the session of a task
-        self.on_behalf_of = self  # the session of a task: the one that has started it
-        self.offers_tasks = False  # its host knows that suites run as tasks
         self.whole_results = False  # a program in this process that needs every result whole
         self.approver: Approver | None = None  # of a command in this process
         self.closed = False

@@ -16,7 +16,7 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.connection import ChildTransport
 from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.per_session import PerSessionChild
-from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings, TaskSettings
+from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import Session
@@ -320,7 +320,6 @@ class Board:
         )
         self.children: dict[str, Child] = {}
         self.suites: dict[str, SuiteSettings] = {}
-        self.task_settings = TaskSettings()
         self._gateway: Gateway | None = None
         self._settling = False
         self._ids = iter(range(1001, 100_000))
@@ -399,7 +398,7 @@ class Board:
 
     @property
     def config(self) -> Config:
-        return Config(suites=self.suites, tasks=self.task_settings)
+        return Config(suites=self.suites)
 
     @property
     def gateway(self) -> Gateway:

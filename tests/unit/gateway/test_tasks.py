@@ -371,3 +371,52 @@ def test_a_task_of_a_child_of_ones_own_is_found_again(board: Board) -> None:
     host.ask("tasks/get", {"taskId": task})
     (sent,) = (one for made in kids.made for run in made.runs for one in run.requests("tasks/get"))
     assert sent["params"]["taskId"] == "1"
+
+
+def test_a_modern_child_that_requires_tasks_is_awaited_for_a_legacy_host(board: Board) -> None:
+    kid = board.child(era="modern", capabilities=HAS_TASKS)
+    host = board.host(EVERYTHING)
+    called = host.call()
+    first = kid.server.last()
+    assert "extensions" not in first["params"]["_meta"][PREFIX + "clientCapabilities"]
+    required: Json = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    kid.server.refuse(first, -32021, "tasks only", required)
+    again = kid.server.last()
+    assert TASKS in again["params"]["_meta"][PREFIX + "clientCapabilities"]["extensions"]
+    kid.server.give(again, {"resultType": "task", "taskId": "t1", "status": "working", "pollIntervalMs": 500})
+    board.advance(0.6)
+    polled = kid.server.last("tasks/get")
+    kid.server.give(polled, {"resultType": "complete", "taskId": "t1", "status": "completed", "result": DONE})
+    assert host.result(called) == DONE
+
+
+def test_changes_of_a_childs_task_are_notified_under_our_id(board: Board) -> None:
+    kid = board.child(era="modern", capabilities=HAS_TASKS)
+    host = board.host(KNOWS_TASKS, modern=True)
+    called = host.call()
+    handle = {"resultType": "task", "taskId": "t1", "status": "working", "ttlMs": None}
+    kid.server.give(kid.server.last(), handle)
+    task = host.result(called)["taskId"]
+    listening = host.ask("subscriptions/listen", {"notifications": {"taskIds": [task]}})
+    body = {"resultType": "complete", "taskId": "t1", "ttlMs": None, "pollIntervalMs": 500}
+    for status in ("working", "working", "completed"):
+        sent = kid.server.last("tasks/get")
+        assert sent["params"]["taskId"] == "t1"
+        kid.server.give(sent, {**body, "status": status})
+        board.advance(0.6)
+    changes = host.notifications("notifications/tasks")
+    assert [(change["taskId"], change["status"]) for change in changes] == [
+        (task, "working"),
+        (task, "completed"),
+    ]
+    polls = len(kid.server.requests("tasks/get"))
+    board.advance(5)
+    host.cancel(listening)
+    assert len(kid.server.requests("tasks/get")) == polls
+
+
+def test_only_a_host_that_knows_tasks_can_listen(board: Board) -> None:
+    board.child()
+    host = board.host(EVERYTHING, modern=True)
+    error = host.error(host.ask("subscriptions/listen", {"notifications": {"taskIds": ["x"]}}))
+    assert error["code"] == -32021

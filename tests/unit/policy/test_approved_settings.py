@@ -16,7 +16,6 @@ from switchboard_mcp.config.models import (
     ChildSpec,
     Config,
     SuiteSettings,
-    TaskSettings,
     Workspace,
     sandbox_settings_of,
 )
@@ -39,8 +38,6 @@ PLAIN: dict[type, Any] = {
 
 # What must be written in them beside the setting in question.
 SMALLEST: dict[type, dict[str, Any]] = {GateRule: {"deny": True}, Condition: {"present": True}}
-# Models whose texts are times.
-TIMES = {TaskSettings}
 
 
 def is_valid(value: object, model: type) -> bool:
@@ -79,8 +76,7 @@ def struct_samples(kind: inspect.StructType) -> Iterator[dict[str, Any]]:
     required |= SMALLEST.get(kind.cls, {})
     for field in kind.fields:
         for value in samples(field.type, field.default):
-            is_time = kind.cls in TIMES and isinstance(value, str)
-            sample = {**required, field.encode_name: "7m" if is_time else value}
+            sample = {**required, field.encode_name: value}
             if kind.cls not in SMALLEST or is_valid(sample, kind.cls):
                 yield sample
 

@@ -145,10 +145,6 @@ class ClientRequests(Protocol):
         """The ids that hosts have received from children."""
 
     @property
-    def tasks(self) -> object:
-        """The tasks that are run for hosts; `own_tasks.tasks_of` returns them."""
-
-    @property
     def suspended(self) -> SuspendedStore:
         """The requests that wait for their hosts."""
 

@@ -38,7 +38,6 @@ from switchboard_mcp.gateway.client_requests.suspended_requests import SUSPEND_T
 from switchboard_mcp.gateway.held_session import asking_request, hold
 from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.session import Session
-from switchboard_mcp.gateway.tasks.own_tasks import OwnTasks
 from switchboard_mcp.protocol import client_requests, jsonrpc, result_ids
 from switchboard_mcp.protocol.jsonrpc import RpcMessage, decode_members
 from switchboard_mcp.transport.rpc import Cancelled, Peer, ProgressTarget, next_id
@@ -66,7 +65,6 @@ class ClientRequestBroker:
     def __init__(self, loop: AbstractEventLoop, workspace: str, sessions: list[Session]) -> None:
         self.suspended = SuspendedRequests(loop)
         self.issued = IssuedIds()
-        self.tasks = OwnTasks(self)
         self.loop = loop
         self.results: KeptResults | None = None
         self._workspace = workspace

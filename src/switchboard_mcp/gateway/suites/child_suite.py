@@ -29,7 +29,6 @@ from switchboard_mcp.gateway.suites.suite_calls import (
 )
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Shape, describe, merged_annotations
 from switchboard_mcp.gateway.suites.twins import Twins, corrected
-from switchboard_mcp.gateway.tasks.start_tasks import begin_as_task, watch
 from switchboard_mcp.policy.access import access, denial, patterns
 from switchboard_mcp.protocol import client_requests, message_meta, versions
 from switchboard_mcp.protocol.apps import NO_UI, ToolUi
@@ -81,8 +80,6 @@ class ChildSuite:
         self.pipeline: CallPipeline | None = None  # None if nothing of it is configured
         self.observer: RequestObserver | None = None  # None without telemetry
         self.redact_args = settings.redact_args
-        self.task_settings = config.tasks
-        self.makes_tasks = bool(config.tasks.after)  # of slow calls
         self.results = results = settings.results or config.results
         self.passed_up_to = results.passed_up_to
         self.shaped_above = results.shaped_above
@@ -226,8 +223,6 @@ class ChildSuite:
         if _has_invalid_input(params):
             session.refuse(channel, id, INVALID_PARAMS, INVALID_INPUT)
             return
-        if params.task is not UNSET and begin_as_task(self, session, channel, id, params):
-            return
         if self.observer is not None:
             channel = self.observer.begin_call(channel, id, params)
         if params.request_state is not UNSET and self._resume_suspended(session, channel, id, params):
@@ -260,35 +255,10 @@ class ChildSuite:
             refuse_call(session, channel, id, params.meta, problem)
         elif self.twins is not None and (problem := self._refused_by_twin(params)) is not None:
             refuse_call(session, channel, id, params.meta, problem)
-        elif params.meta is not UNSET and self._runs_tasks(params):
-            self._begin_watched(session, channel, id, params)
         elif self.pipeline is not None:
             self.pipeline.begin(session, channel, id, params)
         else:
             SubtoolCall(session, channel, id, self, params).begin()
-
-    def _runs_tasks(self, params: PlainParams) -> bool:
-        """Return whether a call of a stateless host may become a task of ours."""
-        inventory = self.child.inventory
-        return (
-            self.makes_tasks
-            or inventory.snapshot is None
-            or inventory.can_run_as_task(params.arguments.subtool)
-        ) and message_meta.is_stateless(params.meta)
-
-    def _begin_watched(self, session: Session, channel: ReplyChannel, id: bytes, params: PlainParams) -> None:
-        """Serve a call that may become a task."""
-        subtool = params.arguments.subtool
-        if begin_as_task(self, session, channel, id, params):
-            return
-        request = session.in_flight.get(id)
-        if self.pipeline is not None:
-            self.pipeline.begin(session, channel, id, params)
-        else:
-            SubtoolCall(session, channel, id, self, params).begin()
-        begun = session.in_flight.get(id)
-        if isinstance(begun, SubtoolCall) and begun is not request:
-            watch(self, session, begun, subtool)
 
     def _refused_by_twin(self, params: PlainParams) -> Failure | None:
         """Return the failure for a write in the read twin, as far as is known before the child runs."""

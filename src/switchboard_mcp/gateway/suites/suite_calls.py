@@ -164,10 +164,7 @@ class SubtoolCall(HostRequest):
     @property
     def runs_as_task(self) -> bool:
         """True if the subtool only runs as a task."""
-        inventory, subtool = self.child.inventory, self.arguments.subtool
-        return subtool in inventory.task_only_tools or (
-            self.session.time_s > 0 and subtool in inventory.task_tools
-        )
+        return self.arguments.subtool in self.child.inventory.task_only_tools
 
     @property
     def may_become_task(self) -> bool:
@@ -233,8 +230,6 @@ class SubtoolCall(HostRequest):
         extra = getattr(self, "extra_params", b"") or (_retry_members(params) if child.is_stateless else b"")
         meta = self.meta_for_child(child, id)
         meta_member = b"" if meta is None else b',"_meta":' + meta
-        if self.runs_as_task and arguments.subtool not in child.inventory.task_only_tools:
-            extra += b',"task":{}'  # as the prefix has it of tools that run as tasks only
         return b"".join(
             (child.inventory.call_prefixes[arguments.subtool], args, meta_member, extra, b'},"id":', id, b"}")
         )
@@ -413,9 +408,7 @@ def _finish_failed(request: IntrospectCall | SubtoolCall, problem: Failure) -> N
     subtool = request.params.arguments.subtool
     if problem.subtool is UNSET and subtool:
         problem = problem.with_subtool(subtool)
-    request.finish(
-        tool_result(request.child.record_failure(problem, request.session.on_behalf_of.process_owner))
-    )
+    request.finish(tool_result(request.child.record_failure(problem, request.session.process_owner)))
 
 
 def fingerprint(name: str, arguments: SuiteCall) -> bytes:

@@ -81,7 +81,6 @@ class PlainParams(Struct, gc=False, rename="camel"):
     meta: Meta | UnsetType = field(name="_meta", default=UNSET)
     input_responses: Raw | UnsetType = UNSET
     request_state: Raw | UnsetType = UNSET
-    task: Raw | UnsetType = UNSET  # a legacy host wants a task
 
 
 class Suite(ListedSuite, Protocol):

@@ -53,9 +53,6 @@ INSTRUCTIONS = (
 )
 
 
-# What a legacy host has to know to run the calls of a suite as tasks.
-LEGACY_TASKS: dict[str, object] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-OPTIONAL_TASK = {"taskSupport": "optional"}
 # Lists that hosts may still be reading, page by page, after a newer one has replaced them.
 KEPT_LISTS = 4
 ALWAYS_LOAD = "anthropic/alwaysLoad"
@@ -173,13 +170,6 @@ class ToolListCache:
         shown = self._suite_tools(exposure)
         listed = [MarkedSuite(suite) if self._behind[suite.name].name in marked else suite for suite in shown]
         suites = encode_suites(listed, direct)
-        if not stateless:
-            suites = [
-                Raw(encode({**decode_members(tool), "execution": OPTIONAL_TASK}))
-                if _has_tasks(self._behind[suite.name])
-                else tool
-                for tool, suite in zip(suites, shown, strict=True)
-            ]
         extra = self.result_members("tools/list")
         whole = encode({**extra, "tools": [*suites, *direct]})
         if len(whole) <= MAX_LIST_BYTES:
@@ -331,8 +321,6 @@ class ToolListCache:
         capabilities |= others
         if extensions := self._extensions(stateless=stateless):
             capabilities["extensions"] = {**extensions, **others.get("extensions", {})}
-        if not stateless and self.offers_tasks(stateless=False):
-            capabilities["tasks"] = LEGACY_TASKS
         if not stateless and any(suite.child.spec.channel for suite in self._suites.values()):
             capabilities["experimental"] = {**others.get("experimental", {}), CHANNEL_CAPABILITY: {}}
         return capabilities
@@ -352,20 +340,10 @@ class ToolListCache:
         """True if a child of this view declares an extension that Switchboard does not know."""
         return any(other_extensions(suite.child.snapshot) for suite in self._suites.values())
 
-    def offers_tasks(self, *, stateless: bool) -> bool:
-        """Return True if calls of this view may run as tasks for a host of this family.
-
-        The tasks of a direct child are its own: they exist in its family alone.
-        """
-        return any(
-            _has_tasks(suite) or (stateless and (suite.makes_tasks or _has_tasks(suite, stateless=True)))
-            for suite in self._suites.values()
-        )
-
     def _extensions(self, *, stateless: bool) -> dict[str, object]:
         """Return the extensions that work behind the suites of this view, for a host of this family."""
         extensions: dict[str, object] = {}
-        if stateless and self.offers_tasks(stateless=True):
+        if stateless and any(map(_offers_tasks, self._suites.values())):
             extensions[TASKS] = {}
         if tools_of_pages(self._suites.values()):
             extensions[EXTENSION] = {}
@@ -410,12 +388,12 @@ def _name_servers(names: Sequence[str]) -> str:
     return f"MCP servers with tools here: {', '.join(shown)}{more}."
 
 
-def _has_tasks(suite: ChildSuite, *, stateless: bool | None = None) -> bool:
-    """Return True if a child has tasks of a protocol version family; None is any, but behind a suite alone."""
+def _offers_tasks(suite: ChildSuite) -> bool:
+    """Return True if a stateless child may answer a stateless host with a task."""
     snapshot = suite.child.snapshot
-    if snapshot is None or not suite.child.inventory.has_tasks:
-        return False
-    return not suite.direct if stateless is None else versions.is_stateless(snapshot.protocol) is stateless
+    return (
+        snapshot is not None and suite.child.inventory.has_tasks and versions.is_stateless(snapshot.protocol)
+    )
 
 
 def _rank_suite(suite: ChildSuite) -> int:

@@ -1,1 +1,1 @@
-"""Calls that run as tasks, of children or of Switchboard itself. Start with `own_tasks` and `task_methods`."""
+"""Calls that children run as tasks. Start with `task_methods`."""

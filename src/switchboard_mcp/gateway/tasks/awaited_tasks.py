@@ -40,7 +40,6 @@ class _Polled(Struct, rename="camel"):
     """A task as a stateless child reports it."""
 
     status: str = ""
-    status_message: str | None = None
     input_requests: dict[str, Raw] | None = None
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
@@ -82,14 +81,13 @@ def cancel_task(request: HostRequest) -> None:
 
 
 class TaskPoll:
-    """Polls the task with which a stateless child has answered the call of a legacy host, or of a task of ours."""
+    """Polls the task with which a stateless child has answered the call of a legacy host."""
 
     def __init__(self, request: HostRequest, task: CreatedTask) -> None:
         self._request = request
         self._task = task
         self._asked: set[str] = set()
         self._timer: TimerHandle | None = None
-        self._status = ""
 
     def begin(self, result: Raw) -> None:
         """Wait for the end of the task. `result` is the one that announced it."""
@@ -144,7 +142,6 @@ class TaskPoll:
             self._note_end()
             request.answered(RpcMessage(error=polled.error))
         elif polled.status in ("working", "input_required"):
-            self._report(polled)
             for key, raw in (polled.input_requests or {}).items():
                 if key not in self._asked and request.is_awaited:
                     self._ask(key, client_requests.decode_client_request(raw))
@@ -155,15 +152,6 @@ class TaskPoll:
             name = request.child.name
             text = f"Child '{name}' reported the task of the call as {polled.status or 'unknown'}."
             request.on_failed(failure("child_error", text, child=name))
-
-    def _report(self, polled: _Polled) -> None:
-        """Report what the child says of the task, if a task of ours depends on it."""
-        if polled.status_message and polled.status_message != self._status and self._request.session.time_s:
-            self._status = polled.status_message
-            params = {"taskId": self._task.id, "statusMessage": self._status}
-            self._request.channel.send(
-                jsonrpc.notification("notifications/tasks/status", jsonrpc.encode(params))
-            )
 
     def _ask(self, key: str, wanted: client_requests.ClientRequest) -> None:
         """Ask the host for the input that the task needs."""

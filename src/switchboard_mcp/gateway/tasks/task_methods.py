@@ -1,7 +1,7 @@
 """`tasks/*` of hosts: a task is used by the client that started it, while it may call the tool that runs it.
 
-For every other client there is no such task. A task is a child's, known to the host by the child's id or, if a
-suite has started it, by one of ours; or it is one that Switchboard runs (`own_tasks`).
+For every other client there is no such task. A task is always a child's, of the protocol version family of its host:
+the host knows it by the child's id or, if a suite has started it, by one of ours.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw
 
-from switchboard_mcp.children.child import Child
 from switchboard_mcp.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from switchboard_mcp.gateway.call_path import send, send_without_answer
 from switchboard_mcp.gateway.forward import TOOLS, ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import IncomingRequest
 from switchboard_mcp.gateway.issued_ids import MAX_TASK_S, IdKind, IssuedId
-from switchboard_mcp.gateway.request import HostRequest, missing_capability_error
+from switchboard_mcp.gateway.request import missing_capability_error
 from switchboard_mcp.gateway.session import ListenSubscription
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.gateway.tasks.awaited_tasks import note_task
-from switchboard_mcp.gateway.tasks.own_tasks import STATUS, OwnTask, tasks_of
 from switchboard_mcp.protocol import client_requests, jsonrpc, message_meta, result_ids, versions
 from switchboard_mcp.protocol.jsonrpc import decode_members
-from switchboard_mcp.transport.rpc import next_id
 
 # Tasks that one subscription can name.
 MAX_LISTENED_TASKS = 100
@@ -86,73 +83,6 @@ class SuiteTaskRelay(TaskRelay):
         return result_ids.with_task_id(result, self._id)
 
 
-class OwnTaskRelay(Relay):
-    """A request about a task that Switchboard runs. The child is asked only for the progress of its own task."""
-
-    needs_child = False
-
-    def __init__(self, task: OwnTask) -> None:
-        self._task = task
-
-    def send(self, request: ForwardedRequest, child: Child) -> bool:
-        """Serve the request."""
-        task, method = self._task, request.method
-        if method == "tasks/result":
-            self._issue_links(request)
-            task.wait(request)
-        elif method == "tasks/get":
-            if not self._poll_child(request):
-                self._describe(request)
-        elif method == "tasks/update":
-            answers = decode_members(request.members.get("inputResponses", Raw(b"{}")))
-            if all(map(message_meta.is_object, answers.values())):
-                task.update(answers)
-                request.finish(b"{}")
-            else:
-                error = {"code": INVALID_PARAMS, "message": "tasks/update: each input response is an object."}
-                request.refuse(jsonrpc.encode(error), "invalid_params")
-        elif task.has_ended and not request.is_stateless:
-            error = {"code": INVALID_PARAMS, "message": f"The task has ended already: {task.status}."}
-            request.refuse(jsonrpc.encode(error), "invalid_params")
-        else:
-            task.cancel("cancelled by the host")
-            self._describe(request, whole=not request.is_stateless)
-        return True
-
-    def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
-        """Return the task, with what the child reports of its own."""
-        self._task.report(STATUS, result, b"")
-        return Raw(self._body(request))
-
-    def recover(self, request: ForwardedRequest, error: Raw) -> Raw | None:
-        """Return the task as it is known here, if the child does not know its own any more."""
-        return Raw(self._body(request))
-
-    def _poll_child(self, request: ForwardedRequest) -> bool:
-        """Ask a legacy child that runs the call as a task for its status message; return False if there is none."""
-        call = self._task.request
-        childs_id: str = getattr(call, "task", "")
-        if not isinstance(call, HostRequest) or not childs_id or call.child.is_stateless:
-            return False
-        request.child, request.members = call.child, {"taskId": Raw(jsonrpc.encode(childs_id))}
-        request.dispatch(call.child, id := next_id(), request.build(call.child, id))
-        return True
-
-    def _describe(self, request: ForwardedRequest, *, whole: bool = True) -> None:
-        self._issue_links(request)
-        request.finish(self._body(request) if whole else b"{}")
-
-    def _body(self, request: ForwardedRequest) -> bytes:
-        return jsonrpc.encode(self._task.describe(stateless=request.is_stateless, client=request.client))
-
-    def _issue_links(self, request: ForwardedRequest) -> None:
-        """Record the resources that the result links to: the host that fetches it may read them."""
-        result, session = self._task.result, request.session
-        if result is not None:
-            for uri in result_ids.links(bytes(result)):
-                session.broker.issued.issue(session, request.suite.child, IdKind.RESOURCE, uri)
-
-
 class WatchRelay(Relay):
     """Polls a task of a child for a host that listens for its changes."""
 
@@ -197,10 +127,7 @@ class PagedRelay(Relay):
 
 
 class TaskListRelay(PagedRelay):
-    """`tasks/list`: of all the child's tasks, those of the host, after those that Switchboard runs for it."""
-
-    def __init__(self, ours: list[dict[str, object]]) -> None:
-        self._ours = ours
+    """`tasks/list`: of all the child's tasks, those of the host."""
 
     def receive(self, request: ForwardedRequest, result: Raw) -> Raw:
         """Remove the tasks of other clients."""
@@ -211,8 +138,7 @@ class TaskListRelay(PagedRelay):
         except (msgspec.DecodeError, UnicodeDecodeError):
             members, tasks = {}, []
         own = [task for task in tasks if self._is_own(request, message_meta.decode_text(task.get("taskId")))]
-        ours = self._ours if "cursor" not in request.members else []
-        return Raw(jsonrpc.encode({**members, "tasks": [*ours, *own]}))
+        return Raw(jsonrpc.encode({**members, "tasks": own}))
 
     def _is_own(self, request: ForwardedRequest, task: str | None) -> bool:
         issued = request.session.broker.issued
@@ -222,27 +148,19 @@ class TaskListRelay(PagedRelay):
         return issued_id is not None and request.suite.access.permits(issued_id.item)
 
 
-TOOL_CALL, TASK, PAGED = ToolCallRelay(), TaskRelay(), PagedRelay()
+TOOL_CALL, TASK, PAGED, TASK_LIST = ToolCallRelay(), TaskRelay(), PagedRelay(), TaskListRelay()
 
 
 def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
     """Forward a request about one task to the child that runs it."""
     task = inbound.text("taskId")
-    own = find_own_task(gateway, inbound, task)
-    resolved = _find_task(gateway, inbound, task) if own is None else own[0]
-    view = gateway.view_of(inbound.session.viewer)
-    if (
-        resolved is None
-        and not view.tool_list.offers_tasks(stateless=inbound.is_stateless)
-        and not any(_offers_tasks(suite) for suite in _suites_of_family(gateway, inbound))
-    ):
+    resolved = _find_task(gateway, inbound, task)
+    if resolved is None and not any(_offers_tasks(suite) for suite in _suites_of_family(gateway, inbound)):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
     elif inbound.is_stateless and not client_requests.declares_tasks(inbound.capabilities):
         missing = missing_capability_error({"extensions": {client_requests.TASKS: {}}})
         inbound.channel.answer(jsonrpc.error_body(inbound.id, missing))
-    elif own is not None:
-        send(inbound, own[0], inbound.members, OwnTaskRelay(own[1]))
-    elif isinstance(resolved, tuple):
+    elif resolved is not None:
         match, issued = resolved
         if issued.other_id:
             members = {**inbound.members, "taskId": Raw(jsonrpc.encode(issued.other_id))}
@@ -255,48 +173,23 @@ def use_task(gateway: TaskGateway, inbound: IncomingRequest) -> None:
 
 
 def list_tasks(gateway: TaskGateway, inbound: IncomingRequest) -> None:
-    """List the host's own tasks: those that Switchboard runs, and those at the one direct child."""
-    view = gateway.view_of(inbound.session.viewer)
-    only = view.tool_list.only_direct()
-    ours = [
-        task.describe(stateless=False, client=inbound.client)
-        for task in tasks_of(inbound.session).of(inbound.session)
-        if (suite := view.suite_of(task.child)) is not None and suite.access.permits(task.subtool)
-    ]
-    if only is not None and not _is_stateless(only):
-        if holds_cursor(inbound, only):
-            send(inbound, ResolvedName(only, "", ""), inbound.members, TaskListRelay(ours))
-    elif not view.tool_list.offers_tasks(stateless=False):
+    """List the host's own tasks at the one direct child."""
+    only = gateway.view_of(inbound.session.viewer).tool_list.only_direct()
+    if only is None or _is_stateless(only):
         inbound.refuse(METHOD_NOT_FOUND, f"Method not found: {inbound.method}")
-    elif "cursor" in inbound.members:
-        inbound.refuse(INVALID_PARAMS, "Unknown or expired cursor.")
-    else:
-        inbound.answer(jsonrpc.encode({"tasks": ours}))
-
-
-def find_own_task(
-    gateway: TaskGateway, inbound: IncomingRequest, id: str
-) -> tuple[ResolvedName, OwnTask] | None:
-    """Return a task that Switchboard runs for this host, and the tool that its call is for."""
-    task = tasks_of(inbound.session).find(inbound.session, id)
-    suite = gateway.view_of(inbound.session.viewer).suite_of(task.child) if task is not None else None
-    if task is None or suite is None:
-        return None
-    return ResolvedName(suite, task.subtool, TOOLS if task.subtool else ""), task
+    elif holds_cursor(inbound, only):
+        send(inbound, ResolvedName(only, "", ""), inbound.members, TASK_LIST)
 
 
 def listen_to_tasks(
     gateway: TaskGateway, inbound: IncomingRequest, listen: ListenSubscription, ids: list[str]
 ) -> dict[str, Callable[[], None]]:
     """Return the tasks of a host that it will be notified of, each with what begins that."""
-    honoured: dict[str, Callable[[], None]] = {}
-    for id in ids[:MAX_LISTENED_TASKS]:
-        own = find_own_task(gateway, inbound, id)
-        if own is not None and own[0].is_permitted:
-            honoured[id] = partial(own[1].listen, inbound.session, listen)
-        elif own is None and _find_task(gateway, inbound, id) is not None:
-            honoured[id] = partial(WatchRelay(gateway, inbound, listen).watch, id)
-    return honoured
+    return {
+        id: partial(WatchRelay(gateway, inbound, listen).watch, id)
+        for id in ids[:MAX_LISTENED_TASKS]
+        if _find_task(gateway, inbound, id) is not None
+    }
 
 
 def holds_cursor(inbound: IncomingRequest, suite: ChildSuite) -> bool:
