@@ -55,7 +55,6 @@ from switchboard_mcp.transport.process.launcher import Launcher
 from switchboard_mcp.transport.stdio import Cork, Turns
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.gateway.programs.program_server import ProgramServer
     from switchboard_mcp.gateway.reload import Reloader
     from switchboard_mcp.gateway.telemetry import Telemetry
@@ -181,7 +180,6 @@ async def running(
     full_client: bool = False,
     profile: str = "",
     several_hosts: bool = False,
-    replicas: Replicas | None = None,
     recorder: Callable[[ChildContext], CallObserver] | None = None,
 ) -> AsyncIterator[Switchboard]:
     """Run everything except a server. On exit, all children are stopped and all tasks have ended.
@@ -220,7 +218,6 @@ async def running(
             audit=audit,
             records=audit or open_event_log(workspace, log, redactor),
             pins=pins,
-            replicas=replicas,
             several_hosts=several_hosts,
             full_capabilities=FULL_CAPABILITIES if full_client or governed is not None else b"",
         )

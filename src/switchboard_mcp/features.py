@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.config.sections import EVENT_LOG, REPLICA_VARIABLE, AuditSettings, resolve_bus
-from switchboard_mcp.errors import Failure, SwitchboardError, refused
+from switchboard_mcp.config.sections import EVENT_LOG, AuditSettings, resolve_bus
+from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.factory import Runtime
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.observability.call_record import CallRecord
@@ -21,7 +21,6 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
-    from switchboard_mcp.bus.replicas.replicas import RedisReplicas
     from switchboard_mcp.children.context import ChildContext
     from switchboard_mcp.children.locking.pinning import Pins
     from switchboard_mcp.gateway.programs.program_server import ProgramServer
@@ -154,24 +153,3 @@ def start_bridges(switchboard: Runtime, log: Log, redactor: Redactor) -> asyncio
     mail_server = context.builtin_apps.get("mail")
     relay = prepare_relay(workspace.folder, mail_server, settings, log, redactor.register, audit)
     return context.start_task(relay)
-
-
-def open_replicas(workspace: Workspace, log: Log, redactor: Redactor) -> RedisReplicas | None:
-    """Connect to the other servers behind the same address, if this is a replica and there is a bus."""
-    name, settings = (
-        os.environ.get(REPLICA_VARIABLE, ""),
-        resolve_bus(workspace.config.bus, os.environ, workspace.folder),
-    )
-    if name and not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
-        # It is the prefix of session ids, which occur in headers and URLs.
-        message = f"{REPLICA_VARIABLE} is {name!r}. Use letters, digits, _ and - only."
-        raise refused("config_invalid", message)
-    if not name or not settings.enabled:
-        return None
-    try:
-        from switchboard_mcp.bus.replicas.replicas import RedisReplicas
-
-        return RedisReplicas.open(name, settings, log, redactor.register)
-    except SwitchboardError as problem:
-        log.error("replicas.off", problem=str(problem))
-        return None

@@ -25,7 +25,7 @@ from switchboard_mcp.app import (
     start_reloader,
 )
 from switchboard_mcp.config.models import Workspace
-from switchboard_mcp.features import open_replicas, start_bridges
+from switchboard_mcp.features import start_bridges
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.call_log import CallLog
@@ -33,6 +33,7 @@ from switchboard_mcp.server.dashboard.login_link import enable_dashboard
 from switchboard_mcp.server.http import server_info
 from switchboard_mcp.server.http.bind import BindAddress, bind
 from switchboard_mcp.server.http.front import HttpServer
+from switchboard_mcp.server.http.sessions import check_replica_name
 from switchboard_mcp.setup.child_switch import switch_child
 
 if TYPE_CHECKING:
@@ -53,22 +54,17 @@ async def serve_http(
     for number in END_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup, SIGHUP stays ignored
             loop.add_signal_handler(number, done.set)
-    replicas = open_replicas(workspace, log, redactor)
     profile = options.profile
-    async with running(
-        workspace, log, redactor, profile=profile, replicas=replicas, recorder=CallLog
-    ) as switchboard:
+    async with running(workspace, log, redactor, profile=profile, recorder=CallLog) as switchboard:
         services = switchboard.context
         services.shared_capabilities = SHARED_CAPABILITIES
         services.default_principal = switchboard.gateway.default_principal = "http"
-        sharing = services.start_task(replicas.run()) if replicas is not None else None
         front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
         await front.listen(address.listener)
         link = enable_dashboard(front, address, switchboard, switch_child)
         sweeper = services.start_task(front.sweep())
         relay = start_bridges(switchboard, log, redactor)
         front.bus_folder = workspace.folder if relay is not None else ""
-        front.replicas = replicas
         server_info.write(address.folder, address.info)
         log.info("serving", url=address.url, auth=address.token_file, dashboard=link)
         if options.reload:  # not after the first host: the dashboard may be open before there is one
@@ -82,15 +78,15 @@ async def serve_http(
             server_info.remove(address.folder)
             await front.stop()
             sweeper.cancel()
-            for task in (relay, sharing):
-                if task is not None:
-                    task.cancel()
+            if relay is not None:
+                relay.cancel()
     return 0
 
 
 def serve_over_http(options: CommandOptions, address: str) -> int:
     """Run `switchboard serve --http`. An empty address means the one in the config."""
     options = replace(options, include_user=False)
+    check_replica_name(os.environ)
     redactor, log, workspace = prepare(options)
     log_warnings(log, workspace)
     bound = bind(workspace, address, os.environ, redactor.register, log)

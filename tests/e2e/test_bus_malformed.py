@@ -16,10 +16,7 @@ from redis import Redis
 from switchboard_mcp.bus.node import identify, is_node_id
 from switchboard_mcp.bus.redis_client import KEY_TYPES, LAST_ID, NODE_KEY_TYPES, BusClient
 from switchboard_mcp.bus.relay import BusRelay
-from switchboard_mcp.bus.replicas.counters import ReplicaCounters, TokenRequest
-from switchboard_mcp.bus.replicas.replicas import RedisReplicas, child_key
 from switchboard_mcp.cli.commands.bus import _read_redis
-from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
@@ -218,38 +215,6 @@ def test_values_of_any_content_stop_no_mail(world: World, writes: list[tuple[Any
             world.redis.hset(PREFIX + key, write[1], write[2])
     world.run(world.mail_flows())
     world.run(world.commands_work())
-
-
-def test_the_counts_and_quarantine_of_replicas_go_on_beside_any_value(world: World) -> None:
-    spec = ChildSpec(name="kid", kind="stdio", command="kid", source="")
-    request = TokenRequest("suite:60/5", 60, 5, 1)
-    rate, quarantine = f"{PREFIX}rate:{request.key}", f"{PREFIX}quarantine:{child_key(spec)}"
-
-    async def check(expected: int) -> None:
-        counters = ReplicaCounters(world.settings)
-        replicas = RedisReplicas("one", counters, Log(level="error"))
-        assert (await counters.take_tokens([request]))[0][0] == expected
-        assert await replicas.verdict(spec) is None
-        assert replicas.reachable
-        await counters.close()
-
-    for value in (b"junk", b"nan", b"-5", b"1e308", b"\xff", b""):
-        world.redis.set(rate, value, px=60_000)
-        world.redis.set(quarantine, value, px=60_000)
-        world.run(check(1))
-    for value in (
-        b"[" * 100_000,
-        b"{}",
-        b'{"replica":1}',
-        b'{"replica":"\xff","token":"","failures":1,"problem":""}',
-    ):
-        world.redis.set(quarantine, value, px=60_000)
-        world.redis.delete(rate)
-        world.run(check(1))
-    for kind in ("list", "hash", "stream"):
-        fill(world.redis, rate, kind)
-        fill(world.redis, quarantine, kind)
-        world.run(check(1))
 
 
 def test_the_commands_show_what_they_can_and_name_what_they_skip(redis: RedisServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Mail between machines over Redis Streams: the relay, shared state, and replicas.
+"""Mail between machines over Redis Streams: the relay and shared state.
 
 Start with `relay`.
 """

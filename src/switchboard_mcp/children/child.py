@@ -420,8 +420,8 @@ class Child:
         return await self._startup.open_transport(spec, limit_s)
 
     def lift_backoff(self) -> None:
-        """Let the next caller start the child regardless of back-off or quarantine, here or elsewhere."""
-        self._health.retry_at, self._health.force_start = 0.0, True
+        """Let the next caller start the child regardless of back-off or quarantine."""
+        self._health.retry_at = 0.0
 
     async def abort_start(self, problem: Failure) -> None:
         """End a handshake in progress with this failure, and stop its process."""
@@ -429,19 +429,15 @@ class Child:
             await self.drop_connection(problem)
 
     async def start_now(self) -> Failure | None:
-        """Start the child regardless of back-off or quarantine, here or elsewhere. Return the failure, if any."""
+        """Start the child regardless of back-off or quarantine. Return the failure, if any."""
         waiter = FutureWaiter(self._context.loop)
         self.lift_backoff()
         self.lookups += 1  # not a call
         self.acquire(waiter)
         problem = await waiter.outcome
-        self._health.force_start = False
         return self.redact(problem) if problem is not None else None
 
     async def _start(self, stateless_first: bool, capabilities: bytes) -> None:
-        if await self._health.check_replicas():
-            self._queue.fail_all(self._health.rejection())
-            return
         loop, rules = self._context.loop, self._health.rules
         started_at = self._start_began = loop.time()
         self._queue.start_progress()

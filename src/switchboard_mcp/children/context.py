@@ -21,7 +21,6 @@ from switchboard_mcp.transport.stdio import Cork
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.locking.pinning import Pins
-    from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.config.models import ChildSpec
     from switchboard_mcp.inprocess.server_app import ServerApp, ToolTable
     from switchboard_mcp.observability.audit.audit_log import AuditLog
@@ -104,7 +103,6 @@ class ChildContext(Struct, kw_only=True):
     # The rest is None unless its feature is configured, so its code is not imported.
     pins: Pins | None = None
     recent_errors: RecentErrors | None = None
-    replicas: Replicas | None = None
     sandboxes: SandboxRunner | None = None
     audit: AuditLog | None = None
     records: AuditLog | None = (

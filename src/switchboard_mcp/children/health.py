@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,9 +26,6 @@ from switchboard_mcp.config.sections import HealthSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.transport.rpc import Peer
-
-if TYPE_CHECKING:
-    from switchboard_mcp.children.replica_types import RemoteQuarantine, Replicas
 
 # Defaults of governed mode if `health.spawnFailMs` and `health.successes` are not set: a governed child has to start
 # quickly, and to earn trust back.
@@ -63,7 +59,6 @@ FAILURES = frozenset(
         LifecycleEvent.CRASH,
         LifecycleEvent.CRASH_LIMIT,
         LifecycleEvent.PROBE_FAILED,
-        LifecycleEvent.QUARANTINED_ELSEWHERE,
     }
 )
 
@@ -81,8 +76,7 @@ class ChildEvent(Struct, frozen=True):
 class HealthTracker:
     """Tracks the state, the failures in a row and the recovery of one child.
 
-    `last_failure` is the reason given when a call is rejected. `force_start` lets the next start ignore a quarantine on
-    another replica.
+    `last_failure` is the reason given when a call is rejected.
     """
 
     def __init__(self, spec: ChildSpec, config: Config, context: ChildContext, log: Log) -> None:
@@ -90,7 +84,6 @@ class HealthTracker:
         self.failures = 0
         self.last_failure: Failure | None = None
         self.retry_at = 0.0
-        self.force_start = False
         self.rules = health_rules(config.health, governed=config.governance.mode != "open")
         self.history: deque[ChildEvent] = deque(maxlen=MAX_EVENTS)
         self._start_s = -1.0
@@ -99,11 +92,6 @@ class HealthTracker:
         self._log = log
         self._peer: Peer | None = None
         self._answers_at_start = 0  # only answers beyond these count towards trust
-        self._remote_quarantine: RemoteQuarantine | None = None
-        # Only a child that all hosts share is the same child on every replica.
-        suite = config.suites.get(spec.name)
-        alone = spec.kind == "builtin" or (suite is not None and suite.isolation == "session")
-        self._replicas: Replicas | None = None if alone else context.replicas
 
     def apply(self, event: LifecycleEvent) -> Action:
         """Apply the transition for an event and return its action."""
@@ -139,9 +127,7 @@ class HealthTracker:
     def on_call(self) -> Action:
         """Apply the arrival of a call and return what to do with it."""
         self.review()
-        # A quarantine on another replica is checked again with each call: it may have been lifted.
-        must_start = self.state not in RUNNING and self._remote_quarantine is None
-        too_early = must_start and self.retry_at > self._context.loop.time()
+        too_early = self.state not in RUNNING and self.retry_at > self._context.loop.time()
         return self.apply(LifecycleEvent.CALL_TOO_EARLY if too_early else LifecycleEvent.CALL)
 
     def begin_run(self, peer: Peer) -> None:
@@ -173,9 +159,6 @@ class HealthTracker:
         self.apply(decision.event)
         quarantined = self.state is State.QUARANTINED
         self._context.audit_child(self._spec.name, "quarantined" if quarantined else problem.code)
-        if quarantined and self._replicas is not None:
-            shown = self._context.redactor.redact_failure(problem)
-            self._replicas.gave_up(self._spec, self.failures, shown.message, decision.wait_s)
 
     def on_call_timeout(self) -> Action:
         """Apply the timeout of a call: slow work, or a child that no longer answers. Return PROBE to find out."""
@@ -217,30 +200,7 @@ class HealthTracker:
         if self._peer.response_count - self._answers_at_start >= self.rules.successes:
             self.failures = 0
             self.apply(LifecycleEvent.TRUSTED)
-            if self._replicas is not None:
-                self._replicas.trusts(self._spec)
             self._context.audit_child(self._spec.name, "healthy")
-
-    async def check_replicas(self) -> bool:
-        """Before a start: return True if another replica has quarantined the child and it must not be started.
-
-        Once that quarantine has expired, one start is tried here before theirs counts again: a replica on which the
-        child never starts must not keep it from all others.
-        """
-        if self._replicas is None:
-            return False
-        loop, earlier, forced = self._context.loop, self._remote_quarantine, self.force_start
-        self._remote_quarantine, self.force_start = None, False
-        if forced or (earlier is not None and self.retry_at <= loop.time()):
-            return False
-        verdict = self._remote_quarantine = await self._replicas.verdict(self._spec)
-        if verdict is None:
-            return False
-        self.retry_at = loop.time() + verdict.left_s
-        problem = f"On replica '{verdict.replica}': {verdict.problem}"
-        self.last_failure = failure("child_quarantined", problem, child=self._spec.name)
-        self.apply(LifecycleEvent.QUARANTINED_ELSEWHERE)
-        return True
 
     def rejection(self) -> Failure:
         """Return the failure of a call that is rejected without a try: the last failure and the retry time."""
@@ -249,7 +209,7 @@ class HealthTracker:
         if self.state in (State.FAILED, State.UNHEALTHY):
             return replace(self.last_failure, retry_after_ms=left_ms)
         code = "child_quarantined" if self.state is State.QUARANTINED else "child_backoff"
-        times = f"failed {(self._remote_quarantine or self).failures} times in a row"
+        times = f"failed {self.failures} times in a row"
         name, last = self._spec.name, self.last_failure
         return failure(
             code,

@@ -66,7 +66,6 @@ class LifecycleEvent(Enum):
     FAULT = "fault"  # the start failed for a lasting reason: binary missing, config wrong
     CRASH = "crash"  # the start failed otherwise, or a running child exited
     CRASH_LIMIT = "crash limit"  # the same, once too often in a row
-    QUARANTINED_ELSEWHERE = "quarantined elsewhere"  # another replica has quarantined it
     CALL_TIMEOUT = "call timeout"  # a call was not answered in time
     PROBE_OK = "probe ok"  # a probe was answered
     PROBE_FAILED = "probe failed"  # a probe was not answered
@@ -100,7 +99,6 @@ TRANSITIONS: dict[tuple[State, LifecycleEvent], tuple[State, Action]] = {
     (S.STARTING, E.FAULT): (S.FAILED, A.ABANDON),
     (S.STARTING, E.CRASH): (S.BACKOFF, A.ABANDON),
     (S.STARTING, E.CRASH_LIMIT): (S.QUARANTINED, A.ABANDON),
-    (S.STARTING, E.QUARANTINED_ELSEWHERE): (S.QUARANTINED, A.ABANDON),
     (S.READY, E.CALL): (S.READY, A.SEND),
     (S.READY, E.CALL_TIMEOUT): (S.READY, A.PROBE),
     (S.READY, E.PROBE_OK): (S.READY, A.NOTHING),

@@ -11,7 +11,7 @@ from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.observability.log import Log, LogRecord
 
-WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "otel.", "replicas.")
+WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "otel.")
 CHILD_STDERR = "child.stderr"
 CONFIG_RELOADED = "config.reloaded"
 MAX_START_RECORDS = 100

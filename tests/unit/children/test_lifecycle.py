@@ -31,7 +31,6 @@ POSSIBLE: dict[State, set[LifecycleEvent]] = {
         LifecycleEvent.FAULT,
         LifecycleEvent.CRASH,
         LifecycleEvent.CRASH_LIMIT,
-        LifecycleEvent.QUARANTINED_ELSEWHERE,
     },
     State.READY: {
         LifecycleEvent.CALL,

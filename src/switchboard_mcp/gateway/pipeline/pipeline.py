@@ -58,7 +58,7 @@ class CallPipeline:
         self.gate = gate
         self.loop: AbstractEventLoop = services.loop
         self.start_task: Callable[[Coroutine[Any, Any, None]], Task[None]] = services.start_task
-        self.limiters = build_limiters(suite.name, limits, services.loop, services.replicas)
+        self.limiters = build_limiters(suite.name, limits, services.loop)
         self.isolated = settings.isolation == "session" or suite.child.per_session
         self.context = services
         self.source = suite.source

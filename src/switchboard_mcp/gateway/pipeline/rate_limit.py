@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.pipeline.token_bucket import TokenBucket
-
-if TYPE_CHECKING:
-    from switchboard_mcp.children.replica_types import Replicas
 
 # It is unknown when a slot becomes free; retrying once a second costs little.
 BUSY_RETRY_MS = 1_000
@@ -112,13 +109,10 @@ class RateLimiter:
 class RateLimiterSet:
     """The limiters of one suite: one for all callers, or one per principal."""
 
-    def __init__(
-        self, suite: str, limits: LimitSettings, loop: AbstractEventLoop, replicas: Replicas | None = None
-    ) -> None:
+    def __init__(self, suite: str, limits: LimitSettings, loop: AbstractEventLoop) -> None:
         self._suite = suite
         self._limits = limits
         self._loop = loop
-        self._replicas = replicas
         self.shared = None if limits.per == "principal" else self._build()
         self._by_principal: dict[str, RateLimiter] = {}  # bounded: principals are defined in the config
 
@@ -128,23 +122,15 @@ class RateLimiterSet:
             return self.shared
         limiter = self._by_principal.get(principal)
         if limiter is None:
-            limiter = self._by_principal[principal] = self._build(principal)
+            limiter = self._by_principal[principal] = self._build()
         return limiter
 
-    def _build(self, principal: str | None = None) -> RateLimiter:
-        if self._replicas is None or self._limits.calls_per_minute is None:
-            return RateLimiter(self._suite, self._limits, self._loop)
-        from switchboard_mcp.gateway.pipeline.shared_rate_limit import (
-            SharedRateLimiter,  # only with replicas
-        )
-
-        return SharedRateLimiter(self._suite, self._limits, self._loop, self._replicas, principal)
+    def _build(self) -> RateLimiter:
+        return RateLimiter(self._suite, self._limits, self._loop)
 
 
-def build_limiters(
-    suite: str, limits: LimitSettings, loop: AbstractEventLoop, replicas: Replicas | None = None
-) -> RateLimiterSet | None:
+def build_limiters(suite: str, limits: LimitSettings, loop: AbstractEventLoop) -> RateLimiterSet | None:
     """Return the limiters of a suite, or None if nothing is limited."""
     if limits.calls_per_minute is None and limits.concurrent is None:
         return None
-    return RateLimiterSet(suite, limits, loop, replicas)
+    return RateLimiterSet(suite, limits, loop)

@@ -35,7 +35,6 @@ class ServerFacts(Struct, kw_only=True):
     warnings: list[str] = []
     bus: str = ""
     bus_hint: str = ""
-    replicas_away: bool = False
 
 
 def attention(rows: Iterable[Mapping[str, Any]], facts: ServerFacts) -> list[AttentionItem]:
@@ -50,9 +49,6 @@ def attention(rows: Iterable[Mapping[str, Any]], facts: ServerFacts) -> list[Att
         items.append(AttentionItem("warning", "approval", f"{calls} for a decision.", "", "approvals"))
     if facts.bus:
         items.append(AttentionItem("error", "bus", facts.bus, facts.bus_hint))
-    if facts.replicas_away:
-        text = "Other replicas cannot be reached, so limits are counted here alone."
-        items.append(AttentionItem("warning", "replicas", text, "Check the Redis server of `bus`."))
     for row in rows:
         items += _of_child(row)
     items += [AttentionItem("warning", "config", text) for text in facts.warnings]

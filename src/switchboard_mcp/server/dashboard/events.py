@@ -29,7 +29,7 @@ EVENTS = {
     "savings": "A new `point` of tokens saved.",
     "resources": "New `points` of CPU and memory by the id of the child: `[time in ms, percent of a core, bytes]`.",
     "server": "Sessions and the number of approvals, when they change.",
-    "connections": "The health of the `bus` and of the Redis server of `replicas`, when it changes.",
+    "connections": "The health of the `bus`, when it changes.",
     "mail": "A signal to load mail again.",
 }
 TICK_S = 1.0
@@ -51,7 +51,7 @@ class DashboardEvents:
         self._rows: dict[str, bytes] = {}
         self._seq = 0
         self._server: dict[str, object] = {}
-        self._connections: dict[str, object] = {"bus": None, "replicas": None}
+        self._connections: dict[str, object] = {"bus": None}
         self._attention: list[AttentionItem] = []
         self._idle_s = 0.0
         self._mail_changed = False

@@ -122,7 +122,6 @@ class DashboardState:
             audit=redactor.redact_failure(problem) if problem is not None else None,
             approvals=self.approvals,
             warnings=[redactor.redact_text(str(warning)) for warning in self.workspace.warnings],
-            replicas_away=services.replicas is not None and not services.replicas.reachable,
         )
         status = self.bus_status
         if self._has_bus:
@@ -141,12 +140,8 @@ class DashboardState:
         return relay_status.read(self.workspace.folder) if self._has_bus else None
 
     def connections(self) -> dict[str, object]:
-        """Return the health of the bus, and whether the Redis server of replicas can be reached; None for neither."""
-        replicas = self.services.replicas
-        return {
-            "bus": self._bus_health() if self._has_bus else None,
-            "replicas": replicas.reachable if replicas is not None else None,
-        }
+        """Return the health of the bus; None without one."""
+        return {"bus": self._bus_health() if self._has_bus else None}
 
     def _bus_health(self) -> dict[str, object]:
         status, text = self.bus_status, self.services.redactor.redact_text

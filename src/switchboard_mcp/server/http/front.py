@@ -43,7 +43,6 @@ from switchboard_mcp.server.http.streamable_http_stateless import StatelessHandl
 from switchboard_mcp.server.http.validation import Refusal
 
 if TYPE_CHECKING:
-    from switchboard_mcp.children.replica_types import Replicas
     from switchboard_mcp.observability.timeline import ChildTimeline
     from switchboard_mcp.server.dashboard.dashboard import Dashboard
 
@@ -109,7 +108,6 @@ class HttpServer:
         self.sample_savings: Callable[[], Coroutine[Any, Any, None]] | None = None  # runs until cancelled
         self._dashboard: Dashboard | None = None
         self.bus_folder = ""  # of the workspace, if it is connected to a bus
-        self.replicas: Replicas | None = None  # set if this is one of several servers
         self._stateless_principals: set[str] = set()  # clients of the stateless protocol
 
     @property
@@ -377,8 +375,6 @@ class HttpServer:
         }
         if self.bus_folder:
             health["bus"] = relay_status.summary(relay_status.read(self.bus_folder))
-        if self.replicas is not None:
-            health["replicas"] = "connected" if self.replicas.reachable else "away"
         await exchange.reply(200, jsonrpc.encode(health))
 
     def _allow_origin(self, exchange: HttpExchange, origin: str, host: str) -> bool:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from secrets import token_urlsafe
 
 from switchboard_mcp.config.sections import REPLICA_VARIABLE
+from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.server.http.event_stream import EventStream
@@ -23,6 +25,14 @@ MAX_STREAMS = 64
 SWEEPS_PER_IDLE_TIME = 4
 MAX_SWEEP_S = 60.0
 CANCELLED = -32800
+
+
+def check_replica_name(environ: Mapping[str, str]) -> None:
+    """Raise `config_invalid` unless the name of this server, if it has one, can stand in headers and URLs."""
+    name = environ.get(REPLICA_VARIABLE, "")
+    if name and not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
+        message = f"{REPLICA_VARIABLE} is {name!r}. Use letters, digits, _ and - only."
+        raise refused("config_invalid", message)
 
 
 def new_key() -> str:

@@ -20,14 +20,12 @@ def test_errors_come_before_warnings_and_say_what_to_do_and_where() -> None:
         approvals=2,
         warnings=["A setting is unknown."],
         bus="The relay is away: it cannot be reached.",
-        replicas_away=True,
     )
     found = attention([drifted, BROKEN], facts)
     assert [(item.level, item.kind, item.id) for item in found] == [
         ("error", "bus", ""),
         ("error", "child", "git"),
         ("warning", "approval", ""),
-        ("warning", "replicas", ""),
         ("warning", "drift", "fs"),
         ("warning", "sandbox", "fs"),
         ("warning", "config", ""),

@@ -310,8 +310,7 @@ export function overviewView(view, route) {
         note && h("span", { class: "dim small cut" }, note),
         h("span", { class: "w-word" }, dot(word, kind)),
       );
-    const bus = about.bus,
-      replicas = about.replicas;
+    const bus = about.bus;
     clear(
       health,
       h(
@@ -348,9 +347,6 @@ export function overviewView(view, route) {
                 .filter(Boolean)
                 .join(", "),
             )
-          : "",
-        replicas === true || replicas === false
-          ? line("Replicas", replicas ? "connected" : "down", replicas ? "good" : "bad", "shared state")
           : "",
         about.history !== undefined
           ? line(

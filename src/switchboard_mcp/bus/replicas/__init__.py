@@ -1,1 +1,0 @@
-"""Rate limits and quarantine shared by several servers behind one address, through Redis."""
