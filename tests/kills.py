@@ -2,7 +2,7 @@
 
 A step is a statement of the database, a sync, a wake-up, or a change of a folder. The processes are forked from one
 that has imported everything, so a kill costs milliseconds. A scenario is `module:function`; the function is a coroutine
-function that gets the target of a database and a function to report what it was told.
+function that gets the target of a database, a folder, and a function to report what it was told.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Attempt(Struct):
 
 
 def at_every_step(
-    scenario: str, targets: Targets, *, stride: int = 1, first: int = 1, most: int = 2_000
+    scenario: str, targets: Targets, folder: Path, *, stride: int = 1, first: int = 1, most: int = 2_000
 ) -> Iterator[Attempt]:
     """Yield the attempts; the last one was not killed."""
     with subprocess.Popen(
@@ -51,7 +51,7 @@ def at_every_step(
         assert forker.stdout is not None
         for step in range(first, most, stride):
             target = targets()
-            print(json.dumps([target, step]), file=forker.stdin, flush=True)
+            print(json.dumps([target, str(folder), step]), file=forker.stdin, flush=True)
             was_killed, reports = json.loads(forker.stdout.readline())
             yield Attempt(target, step, reports, was_killed)
             if not was_killed:
@@ -64,12 +64,12 @@ def _serve(scenario: str) -> None:
     module, _, name = scenario.partition(":")
     run = getattr(importlib.import_module(module), name)
     for line in sys.stdin:
-        target, last = json.loads(line)
+        target, folder, last = json.loads(line)
         incoming, outgoing = os.pipe()
         child = os.fork()
         if not child:
             os.close(incoming)
-            _run(run, target, last, outgoing)
+            _run(functools.partial(run, target, folder), last, outgoing)
         os.close(outgoing)
         with open(incoming, encoding="utf-8") as reports:
             lines = [json.loads(each) for each in reports]
@@ -79,7 +79,7 @@ def _serve(scenario: str) -> None:
         print(json.dumps([status != 0, lines]), flush=True)
 
 
-def _run(run: Callable[..., Any], target: str, last: int, outgoing: int) -> None:
+def _run(run: Callable[..., Any], last: int, outgoing: int) -> None:
     taken = 0
 
     def step() -> None:
@@ -92,7 +92,7 @@ def _run(run: Callable[..., Any], target: str, last: int, outgoing: int) -> None
         os.write(outgoing, json.dumps(what).encode() + b"\n")
 
     count_steps(step)
-    asyncio.run(run(target, report))
+    asyncio.run(run(report))
     os._exit(0)
 
 

@@ -60,7 +60,7 @@ class Transaction:
         self._connection = connection
         self.dialect = connection.dialect
         self.clock = clock
-        # Topics whose listeners are woken after the commit.
+        # Topics whose listeners are woken after the commit; each can be a file name.
         self.topics: set[str] = set()
         # What features keep for the length of the group, such as counts that are written once at its end.
         self.memo: dict[str, Any] = {}

@@ -17,7 +17,6 @@ import sqlite3
 import sys
 import time
 from collections.abc import Sequence
-from hashlib import blake2b
 
 from switchboard_mcp.database import schema
 from switchboard_mcp.database.clocks import MachineClocks
@@ -223,7 +222,7 @@ class SqliteEngine:
 
     def wake_file(self, topic: str) -> str:
         """Return the path of the file that is touched for a topic."""
-        return os.path.join(self.wake_folder, topic_digest(topic))
+        return os.path.join(self.wake_folder, topic)
 
     def _wake(self, topic: str) -> None:
         try:
@@ -317,11 +316,6 @@ class SqliteEngine:
         if self._reader is not None:
             self._reader.connection.close()
             self._reader = None
-
-
-def topic_digest(topic: str) -> str:
-    """Return a short name for a topic, safe in file names and identifiers."""
-    return blake2b(topic.encode(), digest_size=10).hexdigest()
 
 
 def sync_data(descriptor: int) -> None:

@@ -67,13 +67,14 @@ class FileWakeUps:
 
     def _on_events(self, events: Iterator[inotify.Event]) -> None:
         topics: set[str] = set()
-        for number, mask, _ in events:
+        for number, mask, name in events:
             if mask & inotify.OVERFLOW:
                 topics.add("")
             elif mask & inotify.IGNORED:
                 self._add(self._watches.pop(number, ""))
             elif number in self._watches:
-                topics.add(self._watches[number])
+                # The watch of the folder hears of every file in it.
+                topics.add(self._watches[number] or name)
         for topic in topics:
             self._hear(topic)
 

@@ -292,16 +292,18 @@ async def test_an_upgrade_keeps_a_copy_of_what_was_there(tmp_path: Path) -> None
     connection.close()
 
 
-async def kill_scenario(target: str, report: Callable[[object], None]) -> None:
+async def kill_scenario(target: str, folder: str, report: Callable[[object], None]) -> None:
     """Add two notes; run by `tests.kills`."""
     async with await Database.open(target, [NOTES]) as notes:
         for each in range(2):
             report(await notes.write(add(str(each))))
 
 
-def test_a_kill_at_any_step_of_a_commit_loses_nothing_that_was_accepted(targets: Targets) -> None:
+def test_a_kill_at_any_step_of_a_commit_loses_nothing_that_was_accepted(
+    targets: Targets, tmp_path: Path
+) -> None:
     attempts = 0
-    for attempt in kills.at_every_step("tests.unit.database.test_database:kill_scenario", targets):
+    for attempt in kills.at_every_step("tests.unit.database.test_database:kill_scenario", targets, tmp_path):
         attempts += 1
 
         async def look(target: str) -> tuple[list[str], int]:
