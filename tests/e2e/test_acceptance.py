@@ -18,6 +18,7 @@ from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure, faulty, scripted, write_child
 from tests.patience import PATIENCE_S
 
+DOCUMENTS = json.loads((REPO / "tests/fixtures/documents.json").read_text())
 EXAMPLES = REPO / "examples"
 SCHEMA = json.loads((REPO / "src/switchboard_mcp/schemas/switchboard.config.schema.json").read_text())
 LONG = (
@@ -232,11 +233,7 @@ def test_the_list_never_holds_the_tools_of_a_child(sample: Host) -> None:
 
 def test_a_suite_tool_takes_action_subtool_and_args(sample: Host) -> None:
     (tool,) = sample.tools()
-    actions = ["introspect", "call", "result"]
-    assert tool["inputSchema"]["properties"]["action"] == {"type": "string", "enum": actions}
-    assert tool["inputSchema"]["properties"]["subtool"] == {"type": "string"}
-    assert tool["inputSchema"]["properties"]["args"] == {"type": "object"}
-    assert tool["inputSchema"]["required"] == ["action"]
+    assert tool["inputSchema"] == DOCUMENTS["suite tool"]["schema"]
 
 
 def test_introspect_gives_summaries_and_not_whole_descriptions(workspace: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.e2e.host import LATEST, switchboard
 from tests.e2e.shell import run
-from tests.e2e.workspaces import add_child, scripted
+from tests.e2e.workspaces import add_child, configure, scripted
 from tests.patience import PATIENCE_S
 
 CHILD = """
@@ -25,6 +25,7 @@ Rows().serve()
 
 def test_a_long_result_is_read_in_parts_and_tokens_says_what_that_saved(workspace: Path) -> None:
     add_child(workspace, "rows", scripted(CHILD))
+    configure(workspace, {"results": {"maxTokens": 3000}})
     state = workspace / "state"
     with switchboard(workspace, env={**os.environ, "XDG_STATE_HOME": str(state)}) as host:
         info = {"name": "opencode", "version": "1.18.33"}
@@ -33,7 +34,8 @@ def test_a_long_result_is_read_in_parts_and_tokens_says_what_that_saved(workspac
         (block,) = host.call("rows_suite", "echo", message="long")["content"]
         assert block["text"].startswith("Shape: {rows:[400]{id:int,name:str,note:str}}\n")
         handle = block["text"].rpartition('"handle":"')[2].partition('"')[0]
-        picked = host.use("rows_suite", action="result", handle=handle, select="rows[399].name")
+        wanted = {"handle": handle, "select": "rows[399].name"}
+        picked = host.call("rows_suite", "switchboard_result", **wanted)
         assert picked["content"][0]["text"] == '"row 399"'
         (resource,) = host.result("resources/list")["resources"]
         (whole,) = host.result("resources/read", {"uri": resource["uri"]})["contents"]

@@ -18,13 +18,13 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SCHEMA = {
     "type": "object",
     "properties": {
-        "action": {"type": "string", "enum": ["introspect", "call", "result"]},
+        "action": {"type": "string", "enum": ["introspect", "call"]},
         "subtool": {"type": "string"},
         "args": {"type": "object"},
-        "select": {"type": "string", "description": "JMESPath"},
     },
     "required": ["action"],
 }
+PROPERTIES = {"action", "subtool", "args"}
 
 
 def annotated(*annotations: Any) -> list[str]:
@@ -205,7 +205,7 @@ def test_two_hundred_children_fit_into_fifty_kilobytes(workspace: Path, descript
     assert len(answer.result) <= MAX_LIST_BYTES
     assert len(tools) == 200
     assert [tool["name"] for tool in tools] == sorted(tool["name"] for tool in tools)
-    assert all(tool["description"] and tool["inputSchema"]["type"] == "object" for tool in tools)
+    assert all(tool["description"] and set(tool["inputSchema"]["properties"]) == PROPERTIES for tool in tools)
 
 
 STATELESS = {
@@ -251,6 +251,8 @@ def test_a_thousand_children_are_listed_in_pages_and_the_first_holds_what_matter
         assert "tools.list_paged" in host.stderr
         assert host.stderr.count("tools.list_paged") == 1
     listed = names_in(pages)
+    suites = [tool for page in pages for tool in page["tools"] if tool["name"] != "echo"]
+    assert [tool["name"] for tool in suites if set(tool["inputSchema"]["properties"]) != PROPERTIES] == []
     assert len(pages) > 1
     assert sorted(listed) == everything
     assert listed[:5] == ["mail_suite", "switchboard_suite", "echo", "child-0777_suite", "zoo_suite"]

@@ -2,8 +2,8 @@
 
 A turn proposes steps: calls of subtools of one child. It is judged before any of it runs. Two rules apply:
 
-- In its first turn the model has read nothing but the request. It declares whether its steps complete the request
-  (`done`), or which subtools it needs after seeing their results (`later`).
+- In its first turn the model has read nothing but the request. It declares which subtools it needs after seeing the
+  results of its steps (`later`); otherwise the steps complete the request.
 - After that it has read untrusted results, and may use no other subtools. Nothing in a result can widen the plan.
 
 An invalid turn is sent back once with its problems; a second one in a row ends the request. Pure: not aware of models
@@ -115,7 +115,8 @@ def judge(turn: ModelTurn, offered: Mapping[str, Offered], limits: PlanLimits) -
     within = limits.within
     if within is None:
         within = frozenset(step.subtool for step in turn.steps) | frozenset(turn.later or ())
-    return Go(turn.steps, turn.done, within)
+    last = turn.done or (limits.within is None and turn.later is None)
+    return Go(turn.steps, last, within)
 
 
 def _problems(turn: ModelTurn, offered: Mapping[str, Offered], limits: PlanLimits) -> Iterable[str]:
@@ -130,8 +131,6 @@ def _problems(turn: ModelTurn, offered: Mapping[str, Offered], limits: PlanLimit
     for name in (turn.later or ()) if limits.within is None else ():
         if name not in offered:
             yield f"There is no subtool '{name}', named for later.{did_you_mean(name, offered)}"
-    if limits.within is None and not turn.done and turn.later is None:
-        yield "Say whether the request is done with these steps, or which subtools you will need after them."
 
 
 def _step_problems(step: PlanStep, offered: Mapping[str, Offered], limits: PlanLimits) -> Iterable[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from switchboard_mcp.ask import prompt
 from switchboard_mcp.ask.conversation import (
@@ -21,7 +21,7 @@ from switchboard_mcp.ask.conversation import (
     ModelReply,
     Usage,
 )
-from switchboard_mcp.ask.plan import ModelTurn, Offered
+from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.suites.schema_compaction import compact
@@ -32,7 +32,7 @@ SAMPLING = "sampling/createMessage"
 PREFERENCES = {"speedPriority": 0.9, "costPriority": 0.7, "intelligencePriority": 0.3}
 INSTRUCTIONS = """\
 - Answer with one JSON object and nothing else:
-  {"steps": [{"subtool": NAME, "args": {…}}, …], "done": true}  when these calls fulfil the request;
+  {"subtool": NAME, "args": {…}}  when this call fulfils the request, or {"steps": [the same, …]} for several;
   {"steps": […], "later": [NAME, …]}  when you must see their results first: name all subtools you may need after them;
   {"done": true, "message": TEXT}  when, after results, nothing is left to call;
   {"cannot": WHY}  when no subtool here can do it;  {"unclear": QUESTION}  when it could mean several things.
@@ -57,7 +57,16 @@ class _Answer(Struct):
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
-_decode_turn = msgspec.json.Decoder(ModelTurn).decode
+
+
+class _WrittenTurn(ModelTurn, frozen=True, kw_only=True):
+    """A turn, or one step alone: `{"subtool": NAME, "args": {…}}`."""
+
+    subtool: str = ""
+    args: dict[str, object] = field(default_factory=dict)
+
+
+_decode_turn = msgspec.json.Decoder(_WrittenTurn).decode
 
 
 class SamplingModel:
@@ -133,7 +142,15 @@ def read_turn(text: str) -> ModelTurn:
         written = _decode_turn(text[begin : end + 1])
     except (msgspec.DecodeError, RecursionError) as problem:
         return ModelTurn(odd=f"That is not a plan: {problem}. {ONLY}")
-    return msgspec.structs.replace(written, odd="")  # not for the model to set
+    alone = [PlanStep(written.subtool, written.args)] if written.subtool else []
+    return ModelTurn(  # `odd` is not for the model to set
+        steps=[*alone, *written.steps],
+        done=written.done,
+        later=written.later,
+        message=written.message,
+        cannot=written.cannot,
+        unclear=written.unclear,
+    )
 
 
 def _line(tool: Offered) -> str:

@@ -23,7 +23,8 @@ class HostTraits(Struct, frozen=True, kw_only=True, rename="camel"):
     since: tuple[int, ...] = ()
     until: tuple[int, ...] = ()
     shows: Shows = ""  # the copy of a result that its model sees if there are text and structured content
-    result_tokens: int = 0  # a longer text is better shortened here than cut by the host
+    cut_chars: int = 0  # the host itself cuts a longer result, or moves it to a file
+    result_tokens: int = 0  # the most of `results.maxTokens`: a longer text would be cut by the host
     head_chars: int = 0  # the most of a shortened text that the host does not cut
     objects_only: bool = (
         False  # it refuses a result without structured content whose text is JSON but no object
@@ -41,6 +42,10 @@ class HostTraits(Struct, frozen=True, kw_only=True, rename="camel"):
     sources: str = ""
     checked: str = ""  # the day, in ISO form
 
+    def cuts(self, text: str) -> bool:
+        """Return whether the host would not show its model this text whole."""
+        return 0 < self.cut_chars < len(text)
+
     def is_for(self, name: str, version: tuple[int, ...]) -> bool:
         """Return whether the row describes a client of this name and version."""
         named = any(name.startswith(own[:-1]) if own.endswith("*") else name == own for own in self.names)
@@ -55,12 +60,14 @@ HOSTS = (
         since=(2, 0, 21),
         until=(3,),
         shows="structured",
+        cut_chars=50_000,
         defers_tools=True,
         loads_marked=True,
         name_chars=64,
         name_prefix="mcp__switchboard__",
         description_chars=2_048,
-        sources="measured with 2.1.197 and 2.1.325, with and without tool search; anthropics/claude-code#9962, #55677, "
+        sources="measured with 2.1.197 and 2.1.325, with and without tool search; longer results become "
+        "files; anthropics/claude-code#9962, #55677, "
         "#79944; colbymchenry/codegraph#1696: deferred tools called in 2 of 6 sessions, loaded ones in 6 of 6",
         checked="2026-11-16",
     ),
@@ -69,6 +76,7 @@ HOSTS = (
         title="Codex",
         until=(1,),
         shows="structured",
+        cut_chars=11_900,
         result_tokens=2_500,
         head_chars=8_000,
         defers_tools=True,
@@ -86,10 +94,12 @@ HOSTS = (
         title="Gemini CLI",
         until=(1,),
         shows="text",
+        cut_chars=40_000,
         objects_only=True,
         name_chars=63,
         name_prefix="mcp_switchboard_",
-        sources="measured with 0.61.0; transformMcpContentToParts and fixStructuredContent in google-gemini/gemini-cli",
+        sources="measured with 0.61.0: cuts text in the middle at 40,000 characters; "
+        "transformMcpContentToParts and fixStructuredContent in google-gemini/gemini-cli",
         checked="2026-11-16",
     ),
     HostTraits(
@@ -98,8 +108,10 @@ HOSTS = (
         since=(1, 18),
         until=(2,),
         shows="text",
+        cut_chars=51_200,
         name_prefix="switchboard_",
-        sources="measured with 1.18.33; sst/opencode#34505 (29 June 2026), which reversed #32074",
+        sources="measured with 1.18.33: longer results become files; "
+        "sst/opencode#34505 (29 June 2026), which reversed #32074",
         checked="2026-11-16",
     ),
     HostTraits(
@@ -108,11 +120,13 @@ HOSTS = (
         since=(1, 0, 80),
         until=(2,),
         shows="both",
+        cut_chars=62_000,
         defers_tools=True,
         defers_from=30,
         name_chars=64,
         name_prefix="switchboard-",
-        sources="measured with 1.0.102; github/copilot-cli#4515 (17 August 2026); before it structured only: #3258; "
+        sources="measured with 1.0.102: results of 62 KB become files, those of 19 KB do not; "
+        "github/copilot-cli#4515 (17 August 2026); before it structured only: #3258; "
         "colbymchenry/codegraph#1697: from about 30 tools",
         checked="2026-11-16",
     ),
@@ -141,6 +155,7 @@ HOSTS = (
     HostTraits(
         names=("goose*",),
         title="Goose",
+        cut_chars=200_000,
         code_mode=True,
         sources="its code_execution extension; large_response_handler.rs; block/goose#10125: structured content is "
         "dropped in some versions",
@@ -210,6 +225,7 @@ def _find(name: str, version: str) -> HostTraits:
     return HostTraits(
         names=row.names,
         title=row.title,
+        cut_chars=row.cut_chars,
         result_tokens=row.result_tokens,
         objects_only=row.objects_only,
         head_chars=row.head_chars,

@@ -92,7 +92,8 @@ def access(expose: Expose, *, governed: bool = False) -> Access:
 
 def denial(child: str, suite: str, subtool: str, access_rule: Access | None = None) -> Failure:
     """Return the failure for a denied subtool, which names the setting if the access rule allows nothing at all."""
-    where = f"suite '{suite}'" if child in suite else f"suite '{suite}', child '{child}'"
+    shown = child if suite == f"{child}_suite" else suite
+    where = f"suite '{shown}'" if child in suite else f"suite '{suite}', child '{child}'"
     if access_rule is not None and access_rule.allows_nothing:
         message, hint = nothing_allowed(child), nothing_allowed_remedy(child)
         return failure("subtool_denied", message, child=child, subtool=subtool, hint=hint)

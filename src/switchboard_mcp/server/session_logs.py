@@ -1,7 +1,7 @@
 """Repeats the log of a broker on the stderr of its sessions, each line where its users look for it.
 
-Lines about the workspace go to every session, those about the process of a child to the sessions that use it. All
-others describe the work of one session, so they are repeated only if there is no other session.
+Lines about the process of a child go to the sessions that use it. Those that describe the work of one session are
+repeated only if there is no other session. All others are about the workspace and go to every session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,22 @@ from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.gateway.session import Session
 from switchboard_mcp.observability.log import Log, LogRecord
 
-WORKSPACE_EVENTS = ("audit.", "bus.", "config.", "lock.", "otel.")
+# They describe the work of one session, or quote its calls. All others are about the workspace.
+SESSION_EVENTS = (
+    "ask.",
+    "broker.",
+    "child.",
+    "extensions.",
+    "host.",
+    "http.internal",
+    "internal",
+    "middleware.",
+    "programs.",
+    "sandbox.",
+    "serving",
+    "stopping",
+    "tools.",
+)
 CHILD_STDERR = "child.stderr"
 CONFIG_RELOADED = "config.reloaded"
 MAX_START_RECORDS = 100
@@ -75,5 +90,5 @@ class SessionLogs:
             child = self._registry.children.get(str(record.fields.get("child")))
             is_visible = is_alone and child is not None and not child.was_shared
         else:
-            is_visible = is_alone or record.event.startswith(WORKSPACE_EVENTS)
+            is_visible = is_alone or not record.event.startswith(SESSION_EVENTS)
         return list(self._logs.values()) if is_visible else []

@@ -1,8 +1,9 @@
 """Normalizes the arguments of a suite tool.
 
-`parse` accepts the variants that hosts and models send in practice (`op`, `args` as a JSON string, `arguments`, null
-for missing values, a call wrapped twice) and returns one form, or a failure that says what to send. Pure; not aware of
-which suites or subtools exist.
+A call of the built-in subtool `switchboard_result` reads a kept result, or calls another subtool and selects from its
+result. `parse` accepts the variants that hosts and models send in practice (`op`, `args` as a JSON string, `arguments`,
+null for missing values, a call wrapped twice) and returns one form, or a failure that says what to send. Pure; not
+aware of which suites or subtools exist.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ ACTIONS = {
     "list_subtools": "introspect",
 }
 ADVERTISED = frozenset({"introspect", "call", "result"})
+# A built-in subtool of every suite. A child's own subtool of this name can be called as direct tool only.
+RESULT_SUBTOOL = "switchboard_result"
 NO_ARGS = Raw(b"{}")
 OPENING_BRACE = 0x7B
 MAX_WRAPPERS = 4
@@ -42,8 +45,20 @@ class SuiteCall(Struct, gc=False):
     page: int | str = 1
 
 
+class ResultArguments(Struct, gc=False):
+    """Arguments of `switchboard_result`: a `handle` to read, or a subtool to call. Both take `select` and `find`."""
+
+    handle: str = ""
+    subtool: str = ""
+    args: Raw = NO_ARGS
+    select: str = ""
+    find: str = ""
+    page: int | str = 1
+
+
 _decode = msgspec.json.Decoder(SuiteCall).decode
 _decode_text = msgspec.json.Decoder(str).decode
+_decode_result_arguments = msgspec.json.Decoder(ResultArguments).decode
 
 
 def parse(arguments: Raw | UnsetType, child: str) -> SuiteCall | Failure:
@@ -71,9 +86,43 @@ def normalize(call: SuiteCall, child: str) -> SuiteCall | Failure:
         if isinstance(repaired, Failure):
             return repaired
         call.args = Raw(repaired)
+    if call.subtool == RESULT_SUBTOOL and call.action == "call":
+        return _read_result_call(call, child)
     if not call.subtool and call.action == "call":
         return failure("subtool_missing", f"A call to child '{child}' names no subtool.", child=child)
     return call
+
+
+def _read_result_call(call: SuiteCall, child: str) -> SuiteCall | Failure:
+    """Return the request that a call of `switchboard_result` stands for."""
+    try:
+        wanted = _decode_result_arguments(unwrap(bytes(call.args or NO_ARGS), frozenset({"args"})))
+    except (msgspec.DecodeError, RecursionError) as problem:
+        return _bad_result_arguments(child, f"Arguments of '{RESULT_SUBTOOL}': {problem}.")
+    call.handle = wanted.handle or call.handle
+    call.select = wanted.select or call.select
+    call.find = wanted.find or call.find
+    if call.handle:
+        call.action, call.subtool, call.args = "result", "", NO_ARGS
+        call.page = wanted.page
+        return call
+    if not wanted.subtool or wanted.subtool == RESULT_SUBTOOL:
+        return _bad_result_arguments(
+            child,
+            f"'{RESULT_SUBTOOL}' needs the `handle` of a result, or the `subtool` to call with `select`.",
+        )
+    call.subtool, call.args = wanted.subtool, wanted.args
+    args = bytes(call.args)
+    if args[0] != OPENING_BRACE:
+        repaired = _repair_args(args, child, call.subtool)
+        if isinstance(repaired, Failure):
+            return repaired
+        call.args = Raw(repaired)
+    return call
+
+
+def _bad_result_arguments(child: str, message: str) -> Failure:
+    return failure("bad_arguments", message, child=child, subtool=RESULT_SUBTOOL)
 
 
 def unwrap(args: bytes, properties: frozenset[str]) -> bytes:

@@ -39,7 +39,8 @@ def verdict(frame: PlanLimits = FRESH, **turn: Any) -> Any:
 
 
 def test_steps_that_fulfil_the_request_are_run() -> None:
-    assert verdict(steps=[READ], done=True) == Go([READ], True, frozenset({"read_file"}))
+    for done in (True, False):
+        assert verdict(steps=[READ], done=done) == Go([READ], True, frozenset({"read_file"}))
 
 
 def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
@@ -53,7 +54,6 @@ def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
     [
         ({"steps": [PlanStep("read_fil", {})], "done": True}, "Did you mean read_file"),
         ({"steps": [PlanStep("read_file", {})], "done": True}, "'read_file', path: is missing."),
-        ({"steps": [READ]}, "Say whether the request is done"),
         ({"steps": [READ], "later": ["drop_tables"]}, "There is no subtool 'drop_tables', named for later."),
         ({"message": "You could call read_file."}, "Do not describe"),
         ({"done": True, "message": "Nothing to do."}, "Do not describe"),

@@ -74,6 +74,7 @@ async def test_the_conversation_grows_and_every_host_can_carry_it() -> None:
         ('{"cannot": "no"}', ModelTurn(cannot="no")),
         ('Sure!\n```json\n{"unclear": "which?"}\n```\nDone.', ModelTurn(unclear="which?")),
         ('{"steps":[],"later":["a"],"message":"m"}', ModelTurn(later=["a"], message="m")),
+        ('{"subtool":"a","args":{"b":1}}', ModelTurn(steps=[PlanStep("a", {"b": 1})])),
     ],
 )
 def test_the_plan_is_found_in_whatever_stands_around_it(text: str, turn: ModelTurn) -> None:

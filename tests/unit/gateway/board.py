@@ -200,6 +200,7 @@ class Road:
 
     def __init__(self) -> None:
         self.heard: list[Json] = []
+        self.raw: list[bytes] = []
         self.answers = 0
 
     def send(self, message: bytes) -> None:
@@ -207,6 +208,7 @@ class Road:
 
     def answer(self, message: bytes) -> None:
         self.answers += 1
+        self.raw.append(message)
         self.heard.append(json.loads(message))
 
 

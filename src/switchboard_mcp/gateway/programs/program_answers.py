@@ -16,6 +16,7 @@ from switchboard_mcp.gateway.programs.prepared import CheckedProgram
 from switchboard_mcp.gateway.results.handles import HandleEntry, new_handle, open_store
 from switchboard_mcp.programs.engine import Failed
 from switchboard_mcp.programs.run_loop import CallMade, Outcome
+from switchboard_mcp.suites.suite_arguments import RESULT_SUBTOOL
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.pipeline.calls import PipelineRequest
@@ -70,7 +71,8 @@ def answer_run(
     head = value[: answer_kb * 1024 // 2].decode("utf-8", "ignore")
     ways = (
         f"The value has {len(value) // 1024:,} KiB. Read on with "
-        f'{{"action":"result","handle":"{handle}","select":"JMESPath"}} or "page":1.'
+        f'{{"action":"call","subtool":"{RESULT_SUBTOOL}","args":{{"handle":"{handle}","select":"JMESPath"}}}} '
+        'or "page":1.'
     )
     return encode(RunAnswer(run_id, UNSET, head, handle, ways, printed, calls, warnings))
 

@@ -1,4 +1,6 @@
-"""Shapes the results of one suite: a selected part, compact JSON, or the head of a long one; the rest unchanged.
+"""Shapes the results of one suite: a selected part, the head of one that the host would cut, compact JSON if asked for.
+
+Every other result passes unchanged.
 
 A result passes here after middleware, cache and audit, which see the whole of it. Work on large results is done
 outside of the event loop.
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 from msgspec.json import decode, encode
 
 from switchboard_mcp.config.results import ResultSettings
@@ -36,7 +38,7 @@ from switchboard_mcp.suites.results.answers import (
 from switchboard_mcp.suites.results.counts import REQUEST_TOKENS
 from switchboard_mcp.suites.results.select import SelectError, compile_select
 from switchboard_mcp.suites.results.tables import to_tables
-from switchboard_mcp.suites.suite_arguments import SuiteCall
+from switchboard_mcp.suites.suite_arguments import RESULT_SUBTOOL, SuiteCall
 from switchboard_mcp.suites.token_estimate import estimate
 from switchboard_mcp.system import work_thread
 from switchboard_mcp.system.work_thread import checkpoint
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import ReplyChannel, Session
     from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 
+# The length of a page where `results.maxTokens` says nothing, and half of that of a selected part.
+PAGE_TOKENS = 3_000
 # Shortening must be worth a second request.
 LEAST_SAVED_TOKENS = 500
 # Enough for some twenty lines; a search that needs more can be made again with other words.
@@ -102,7 +106,7 @@ class ResultShaper:
         """Call `finish` with the part of a result to show to this client, identified by name and version."""
         host = traits_of(*client)
         explicit = bool(call.select or call.find)
-        if host is UNKNOWN and self._settings.hosts == "known" and not explicit:
+        if not explicit and not self._changes_results_of(host):
             finish(body)
             return
         handle = new_handle()
@@ -123,6 +127,15 @@ class ResultShaper:
             done(work())
         else:
             work_thread.submit(session, work, done)
+
+    def _changes_results_of(self, host: HostTraits) -> bool:
+        """Return whether a result may reach this host changed without its asking."""
+        settings = self._settings
+        if host is UNKNOWN and settings.hosts == "known":
+            return False
+        return settings.compact != "off" or bool(
+            host.cut_chars if settings.max_tokens is None else settings.max_tokens
+        )
 
     def _keep(self, shaped: Shaped, handle: str, session: Session, subtool: str) -> None:
         entry = HandleEntry(
@@ -179,9 +192,13 @@ class ResultShaper:
         if call.find and not kept.is_error:
             return self._find(body, kept, call.find, handle)
         form, text = self._form(kept)
-        most = self._limit(host, read_whole)
-        tokens = count_tokens(text) if most and len(text) > most else 0
-        head_tokens = min(self._settings.head_tokens, most)
+        if self._settings.max_tokens is None:
+            most, too_long = 0, host.cuts(_text_shown(kept, text, host))
+        else:
+            most = self._limit(host, read_whole)
+            too_long = bool(most) and len(text) > most
+        tokens = count_tokens(text) if too_long else 0
+        head_tokens = min(self._settings.head_tokens, most or tokens)
         if not tokens or tokens <= most or tokens - head_tokens < LEAST_SAVED_TOKENS:
             return self._whole(body, kept, form, text, host)
         exact = form != "" or (is_json(text) if len(text) < 1_000_000 else False)
@@ -196,9 +213,17 @@ class ResultShaper:
     def _limit(self, host: HostTraits, read_whole: int) -> int:
         """Return the tokens above which a result is shortened; 0 for never."""
         most = self._settings.max_tokens
+        if most is None:
+            return host.result_tokens
         if most and host.result_tokens:
             return min(most, host.result_tokens)
         return max(most, read_whole) if most else 0
+
+    @property
+    def _page_tokens(self) -> int:
+        """The length in tokens from which a selection counts as long; 0 for never."""
+        most = self._settings.max_tokens
+        return PAGE_TOKENS if most is None else most
 
     def _form(self, kept: KeptResult) -> tuple[str, str]:
         """Return the form in which the text is shown, and the text: only serialised JSON is ever rewritten."""
@@ -219,7 +244,7 @@ class ResultShaper:
         if form == "table":
             tokens = count_tokens(kept.text)
             return Shaped(text_answer(kept, text), tokens=tokens, saved=tokens - count_tokens(text))
-        if host.shows == "both" and kept.repeated:
+        if self._settings.compact != "off" and host.shows == "both" and kept.repeated:
             tokens = count_tokens(kept.text)
             return Shaped(text_answer(kept, text), tokens=tokens, saved=white + tokens)
         if form and host.shows != "structured":
@@ -236,16 +261,14 @@ class ResultShaper:
         If the part is too long, it is what is kept under the `fresh` handle, so that it can be read on.
         """
         tokens = count_tokens(kept.text)
-        ways = f'{{"action":"result","handle":"{handle}","select":"…"}} or "find":"words" or "page":1'
+        ways = f'{read_request(handle)},"select":"…"}}}} or "find":"words" or "page":1'
         try:
             value = kept.value()
         except ValueError:
             note = "select: the result is text, not JSON; the call has run."
-            if tokens <= (self._settings.max_tokens or tokens):  # less than another request would cost
+            if tokens <= (self._page_tokens or tokens):  # less than another request would cost
                 return Shaped(text_answer(kept, f"{note} All of it:\n{kept.text}"), tokens=tokens)
-            note = (
-                f'{note} Read it with {{"action":"result","handle":"{handle}","find":"words"}} or "page":1.'
-            )
+            note = f'{note} Read it with {read_request(handle)},"find":"words"}}}} or "page":1.'
             return Shaped(text_answer(kept, note), body, tokens=tokens, saved=tokens)
         try:
             answer = compile_select(select).apply(value, checkpoint)
@@ -255,7 +278,7 @@ class ResultShaper:
         part_body = encode({"content": [{"type": "text", "text": encode(answer).decode()}]})
         part = KeptResult(encode(answer).decode(), [], Raw(encode(answer)), serialised=True)
         form, text = self._form(part)
-        limit = 2 * self._settings.max_tokens
+        limit = 2 * self._page_tokens
         if limit and len(text) > limit and (size := count_tokens(text)) > limit:
             head, shown, _ = head_of(text, self._settings.head_tokens, exact_json=True)
             notice = self._notice(estimate(head), size, fresh, with_select=True)
@@ -341,7 +364,7 @@ class ResultShaper:
                 text_answer(kept, lines or f"No line has any of these words: {arguments.find[:200]}")
             )
         number = _number(arguments.page)
-        most = self._limit(host, 0) or ResultSettings().max_tokens
+        most = self._limit(host, 0) or PAGE_TOKENS
         page, pages = page_of(text, number, most, entry.shown, entry.shown_end, host.head_chars)
         if not page:
             return failure("result_unknown", f"There is no page {number}: the result has {pages}.")
@@ -367,11 +390,24 @@ class ResultShaper:
 
     def _notice(self, shown: int, tokens: int, handle: str, *, with_select: bool, page: int = 2) -> str:
         minutes = max(self._settings.keep_ms // 60_000, 1)
-        first = '"select":"…"} or "find":"words"' if with_select else '"find":"words"}'
+        first = '"select":"…"}} or "find":"words"' if with_select else '"find":"words"}}'
         return (
-            f'[{shown:,} of {tokens:,} tokens shown. More: {{"action":"result","handle":"{handle}",{first} '
+            f"[{shown:,} of {tokens:,} tokens shown. More: {read_request(handle)},{first} "
             f'or "page":{page}. Kept {minutes} min.]'
         )
+
+
+def read_request(handle: str) -> str:
+    """Return the beginning of the call that reads a kept result, up to its last arguments."""
+    return f'{{"action":"call","subtool":"{RESULT_SUBTOOL}","args":{{"handle":"{handle}"'
+
+
+def _text_shown(kept: KeptResult, text: str, host: HostTraits) -> str:
+    """Return what the host shows of a whole result, as it counts against its limit."""
+    if kept.structured is UNSET or host.shows not in ("structured", "both"):
+        return text
+    structured = compact(bytes(kept.structured).decode("utf-8", "replace"))
+    return structured if host.shows == "structured" else f"{text}\n\n{structured}"
 
 
 def in_form(text: str, form: str) -> str:

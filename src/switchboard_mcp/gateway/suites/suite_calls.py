@@ -34,7 +34,7 @@ from switchboard_mcp.protocol.result_ids import CreatedTask
 from switchboard_mcp.suites import introspect
 from switchboard_mcp.suites.fuzzy import nearest
 from switchboard_mcp.suites.schema_compaction import compact
-from switchboard_mcp.suites.suite_arguments import SuiteCall, unwrap
+from switchboard_mcp.suites.suite_arguments import RESULT_SUBTOOL, SuiteCall, unwrap
 from switchboard_mcp.system import work_thread
 from switchboard_mcp.transport.rpc import next_id
 
@@ -44,6 +44,18 @@ if TYPE_CHECKING:
 # Ids of tasks are kept whole, to be sent to the child again.
 MAX_TASK_ID = 1_024
 WRAPPERS = frozenset({"args", "arguments"})
+
+
+# The built-in subtool of every suite, as introspection describes it.
+RESULT_TOOL = {
+    "name": RESULT_SUBTOOL,
+    "description": "Read a kept result by its handle, or call a subtool and get a part of its result.",
+    "inputSchema": Raw(
+        b'{"type":"object","properties":{"handle":{"type":"string"},"subtool":{"type":"string"},'
+        b'"args":{"type":"object"},"select":{"type":"string","description":"JMESPath over the JSON of the result"},'
+        b'"find":{"type":"string","description":"words of the wanted lines"},"page":{"type":"integer"}}}'
+    ),
+}
 
 
 class IntrospectCall(HostRequest):
@@ -74,6 +86,9 @@ class IntrospectCall(HostRequest):
         """Answer from the child's tools, which are known now."""
         suite, arguments = self.suite, self.params.arguments
         child.lookups += 1
+        if arguments.subtool == RESULT_SUBTOOL:
+            self._answer(jsonrpc.encode({"tools": [RESULT_TOOL]}))
+            return
         if arguments.subtool and not suite.access.permits(arguments.subtool):
             self.on_failed(suite.refusal(arguments.subtool))
             return

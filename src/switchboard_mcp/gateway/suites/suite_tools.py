@@ -20,9 +20,14 @@ from switchboard_mcp.suites.summary import summarise
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.session import ReplyChannel, Session
 
+# As the original documents print it, in every host; see `docs/seeds.md`.
 INPUT_SCHEMA = Raw(
-    b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call","result"]},'
-    b'"subtool":{"type":"string"},"args":{"type":"object"},"select":{"type":"string","description":"JMESPath"}},'
+    b'{"type":"object","properties":{"action":{"type":"string","enum":["introspect","call"]},'
+    b'"subtool":{"type":"string"},"args":{"type":"object"}},"required":["action"]}'
+)
+# The same without types, for hundreds of suites: the server's instructions say the rest.
+TERSE_SCHEMA = Raw(
+    b'{"type":"object","properties":{"action":{"enum":["introspect","call"]},"subtool":{},"args":{}},'
     b'"required":["action"]}'
 )
 MAX_LIST_BYTES = 50_000
@@ -31,12 +36,6 @@ PAGE_RESERVE_BYTES = 500
 # Hosts cut tool descriptions at 2 KB.
 DESCRIPTION_CHARS = 1_000
 HINT_CHARS = 160
-# Smaller schemas for hundreds of suites. They lose nothing essential: the server's instructions say the same.
-TERSE_SCHEMA = Raw(
-    b'{"type":"object","properties":{"action":{"enum":["introspect","call"]},"subtool":{},"args":{}},'
-    b'"required":["action"]}'
-)
-BARE_SCHEMA = Raw(b'{"type":"object","properties":{}}')
 
 
 class Shape(Struct, frozen=True):
@@ -61,8 +60,7 @@ SHAPES = (
     Shape(40, 60, generated=False, annotations=False, schema=TERSE_SCHEMA),
     Shape(40, annotations=False, schema=TERSE_SCHEMA),
     Shape(20, annotations=False, schema=TERSE_SCHEMA),
-    Shape(20, annotations=False, schema=BARE_SCHEMA),
-    Shape(8, annotations=False, schema=BARE_SCHEMA),
+    Shape(8, annotations=False, schema=TERSE_SCHEMA),
 )
 
 

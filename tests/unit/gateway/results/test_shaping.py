@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.config.results import ResultSettings
+from switchboard_mcp.config.results import SMALLEST_CUT, ResultSettings
 from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.gateway.results import handles, shaping, usage_file
+from switchboard_mcp.hosts.traits import HOSTS, traits_of
 from switchboard_mcp.middleware import Answer, Next, ToolCall
 from switchboard_mcp.suites.results.counts import ResultCounts
 from switchboard_mcp.suites.results.tables import from_tables
@@ -32,6 +33,11 @@ LONG = json.dumps({"total": 300, "items": ROWS}, indent=2)
 # Their models see text, structured content, and both.
 TEXT, STRUCTURED, BOTH = ("opencode", "1.18.33"), ("claude-code", "2.1.325"), ("copilot-cli", "1.0.102")
 GEMINI = ("gemini-cli-mcp-client", "0.61.0")
+
+
+def asked_for(**settings: Any) -> ResultSettings:
+    """All that may change a result, as far as the settings do not say otherwise."""
+    return ResultSettings(**{"compact": "auto", "tables": "auto", "max_tokens": 3_000, **settings})
 
 
 def known(board: Board, client: tuple[str, str] = TEXT, **more: Any) -> Host:
@@ -99,14 +105,101 @@ def handle_in(answer: Json) -> str:
     return said(answer).rpartition('"handle":"')[2].partition('"')[0]
 
 
+ALL_HOSTS = {
+    "unknown": ("", ""),
+    **{
+        f"{row.title} {'.'.join(map(str, row.since or (0, 5)))}": (
+            row.names[0].rstrip("*"),
+            ".".join(map(str, row.since or (0, 5))),
+        )
+        for row in HOSTS
+    },
+}
+
+
+def test_a_result_that_no_host_would_cut_reaches_every_host_byte_for_byte(board: Board) -> None:
+    kid = board.child()
+    rows = {"rows": ROWS[:5]}
+    bodies = {
+        "rows, pretty": text(json.dumps(rows, indent=2), structuredContent=rows),
+        "rows, repeated": text(json.dumps(rows), structuredContent={"result": json.dumps(rows)}),
+        "long": text("word " * 2_300),
+        "structured alone": {"content": [], "structuredContent": {"rows": ROWS[:90]}},
+    }
+    wrong = []
+    for title, client in ALL_HOSTS.items():
+        host = known(board, client)
+        for name, body in bodies.items():
+            written = json.dumps(body, indent=1).replace("\n", " ")
+            id = ask(board, host, action="call", subtool="echo", args={})
+            kid.server.link.send(
+                f'{{"jsonrpc":"2.0","id":{kid.server.last()["id"]},"result":{written}}}'.encode()
+            )
+            board.settle()
+            answered(board, host, id)
+            if not host.road.raw[-1].endswith(f'"result":{written}}}'.encode()):
+                wrong.append((title, name))
+    assert not wrong
+
+
+def test_by_default_only_what_the_host_would_cut_is_shortened(board: Board) -> None:
+    board.child()
+    wrong = []
+    for title, client in ALL_HOSTS.items():
+        limit = traits_of(*client).cut_chars
+        for size in (11_000, 12_000, 39_000, 41_000, 50_500, 52_000, 70_000, 210_000):
+            whole = text("some words " * (size // 11))
+            answer = shown(board, whole, known(board, client))
+            shortened = "tokens shown. More:" in said(answer)
+            if shortened is not (0 < limit < len(said(whole))) or not (shortened or answer == whole):
+                wrong.append((title, size))
+    assert not wrong
+    assert min(row.cut_chars for row in HOSTS if row.cut_chars) == SMALLEST_CUT
+
+
+def test_select_and_the_rest_are_within_the_three_properties_of_the_schema(board: Board) -> None:
+    board.child(results=asked_for())
+    host = known(board)
+    answer = shown(board, text(LONG), host)
+    request = json.loads(said(answer).partition("More: ")[2].partition("}")[0] + "}}")
+    assert set(request) == {"action", "subtool", "args"}
+    handle = request["args"]["handle"]
+
+    def read(**args: Any) -> Json:
+        id = ask(board, host, action="call", subtool="switchboard_result", args=args)
+        return answered(board, host, id)
+
+    cases = {
+        "select": (read(handle=handle, select="items[299].name"), '"row 299"'),
+        "find": (read(handle=handle, find="row 250"), "row 250"),
+        "page": (read(handle=handle, page=2), "[Page 2 of"),
+        "another handle": (read(handle="r000000000000"), "There is no result"),
+        "neither": (read(select="a"), "handle"),
+        "itself": (read(subtool="switchboard_result"), "handle"),
+        "a bad type": (read(handle=3), "switchboard_result"),
+    }
+    assert not {name: said(answer) for name, (answer, part) in cases.items() if part not in said(answer)}
+    selected = ask(
+        board, host, action="call", subtool="switchboard_result",
+        args={"subtool": "echo", "args": {"message": "a"}, "select": "total"},
+    )  # fmt: skip
+    kid = board.children["kid"]
+    assert isinstance(kid, FakeChild)
+    assert kid.server.last()["params"] == {"name": "echo", "arguments": {"message": "a"}}
+    give(board, kid, text(LONG))
+    assert said(answered(board, host, selected)) == "300"
+    described = answered(board, host, ask(board, host, action="introspect", subtool="switchboard_result"))
+    assert '"select"' in said(described)
+
+
 @each_case("result", [text("short"), text("  { }  "), {"content": []}, text("x" * 2999)], board=open_board)
 def test_an_ordinary_result_passes_as_it_is(board: Board, result: Json) -> None:
-    board.child()
+    board.child(results=asked_for())
     assert shown(board, result) == result
 
 
 def test_json_that_repeats_the_structured_content_loses_its_white_space(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     value = {"rows": [{"a": 1}] * 30}
     answer = shown(board, text(json.dumps(value, indent=2), structuredContent=value))
     assert answer["structuredContent"] == value
@@ -114,13 +207,13 @@ def test_json_that_repeats_the_structured_content_loses_its_white_space(board: B
 
 
 def test_json_that_may_be_the_content_of_a_file_is_not_changed(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     written = json.dumps({"rows": [{"a": 1}] * 30}, indent=2)
     assert said(shown(board, text(written))) == written
 
 
 def test_compaction_can_be_switched_on_and_off(board: Board) -> None:
-    board.child(results=ResultSettings(compact="on"))
+    board.child(results=asked_for(compact="on"))
     written = json.dumps({"rows": [{"a": 1}] * 30}, indent=2)
     assert said(shown(board, text(written))) == json.dumps(json.loads(written), separators=(",", ":"))
 
@@ -130,7 +223,7 @@ def test_compaction_can_be_switched_on_and_off(board: Board) -> None:
 def test_a_long_result_is_shortened_and_read_on_by_its_handle(
     board: Board, modern: bool, piped: bool
 ) -> None:
-    board.child()
+    board.child(results=asked_for())
     if piped:
         chained(board)
     host = known(board, modern=modern)
@@ -154,7 +247,7 @@ def test_a_long_result_is_shortened_and_read_on_by_its_handle(
 
 
 def test_a_handle_belongs_to_the_session_that_got_it(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     ann, bob = known(board, principal="ann"), known(board, principal="bob")
     handle = handle_in(shown(board, text(LONG), ann))
     again = known(board, principal="ann")
@@ -168,7 +261,7 @@ def test_a_handle_belongs_to_the_session_that_got_it(board: Board) -> None:
 
 
 def test_a_handle_expires(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     handle = handle_in(shown(board, text(LONG), host))
     board.advance(1801)
@@ -177,7 +270,7 @@ def test_a_handle_expires(board: Board) -> None:
 
 
 def test_select_returns_a_part_and_no_structured_content(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     value = {"items": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]}
     answer = shown(board, text("two items", structuredContent=value), select="items[].id")
     assert said(answer) == "[1,2]"
@@ -195,13 +288,13 @@ def test_select_returns_a_part_and_no_structured_content(board: Board) -> None:
     board=open_board,
 )
 def test_a_host_that_refuses_json_which_is_no_object_gets_one(board: Board, select: str, seen: str) -> None:
-    board.child()
+    board.child(results=asked_for())
     result = text('{"n": 1, "items": [{"id": 1}], "none": null}')
     assert said(shown(board, result, known(board, GEMINI), select=select)) == seen
 
 
 def test_a_select_that_cannot_be_read_calls_nothing(board: Board) -> None:
-    kid = board.child()
+    kid = board.child(results=asked_for())
     host = known(board)
     id = ask(board, host, action="call", subtool="echo", args={}, select="items[")
     assert error(host, id)["code"] == "select_invalid"
@@ -209,7 +302,7 @@ def test_a_select_that_cannot_be_read_calls_nothing(board: Board) -> None:
 
 
 def test_a_select_without_a_match_says_so_and_keeps_the_result(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     answer = shown(board, text("no JSON"), host, select="items[].id")
     assert said(answer) == "select: the result is text, not JSON; the call has run. All of it:\nno JSON"
@@ -222,40 +315,40 @@ def test_a_select_without_a_match_says_so_and_keeps_the_result(board: Board) -> 
 
 
 def test_a_select_never_hides_a_failure(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     result = text('{"items": [], "error": "disk full"}', isError=True)
     assert shown(board, result, select="items") == result
 
 
 def test_codex_gets_less_because_it_cuts_texts_itself(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     host.session.client, host.session.client_version = "codex-mcp-client", "0.166.0"
     assert len(said(shown(board, text(LONG), host))) < 9_000
 
 
 def test_images_stay(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     answer = shown(board, {"content": [{"type": "text", "text": LONG}, image]})
     assert answer["content"][1] == image
 
 
 def test_it_can_be_switched_off(board: Board) -> None:
-    board.child(results=ResultSettings(compact="off", max_tokens=0))
+    board.child(results=asked_for(compact="off", max_tokens=0))
     result = text(LONG, structuredContent=json.loads(LONG))
     assert shown(board, result) == result
 
 
 def test_programs_in_this_process_get_every_result_whole(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     host.session.whole_results = True
     assert said(shown(board, text(LONG), host)) == LONG
 
 
 def test_a_selection_that_is_too_long_is_read_on_and_not_the_whole(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     value = {"other": "y" * 30_000, "items": ROWS * 3}
     answer = shown(board, text(json.dumps(value)), host, select="items[*].[id,note]")
@@ -288,7 +381,7 @@ def test_results_beyond_the_limit_of_memory_are_read_from_files(
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", look)
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     names = [handle_in(shown(board, text(LONG), host)) for _ in range(3)]
     # The last first: results are written and read one after the other.
@@ -308,7 +401,7 @@ def test_results_beyond_the_limit_of_memory_are_read_from_files(
 
 
 def test_kept_results_are_resources_of_their_owner_alone(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     ann, bob = known(board, principal="ann"), known(board, principal="bob")
     handle = handle_in(shown(board, text(LONG), ann))
     (listed,) = ann.get("resources/list")["resources"]
@@ -324,14 +417,14 @@ def test_kept_results_are_resources_of_their_owner_alone(board: Board) -> None:
 
 
 def test_a_program_that_is_not_known_gets_results_as_they_came(board: Board) -> None:
-    board.child(results=ResultSettings(compact="on"))
+    board.child(results=asked_for(compact="on"))
     result = text(LONG, structuredContent=json.loads(LONG))
     assert shown(board, result, board.host()) == result
     assert said(shown(board, result, board.host(), select="total")) == "300"
 
 
 def test_all_hosts_get_less_if_the_config_says_so(board: Board) -> None:
-    board.child(results=ResultSettings(hosts="all"))
+    board.child(results=asked_for(hosts="all"))
     assert "tokens shown." in said(shown(board, text(LONG), board.host()))
 
 
@@ -349,7 +442,7 @@ def test_all_hosts_get_less_if_the_config_says_so(board: Board) -> None:
 def test_a_host_that_shows_both_copies_gets_one(
     board: Board, client: tuple[str, str], written: str, structured: Json, once: str | None
 ) -> None:
-    board.child()
+    board.child(results=asked_for())
     padding = " " * 300  # small results are not looked at
     padded = written.replace("{ ", "{" + padding) if "{" in written else written + padding
     single = structured.get("result")
@@ -365,7 +458,7 @@ def test_a_host_that_shows_both_copies_gets_one(
 
 @each_case("client", [TEXT, STRUCTURED, BOTH], board=open_board)
 def test_a_list_that_is_much_shorter_as_a_table_is_one(board: Board, client: tuple[str, str]) -> None:
-    board.child()
+    board.child(results=asked_for())
     value = {"total": 40, "items": ROWS[:40]}
     answer = shown(board, text(json.dumps(value), structuredContent=value), known(board, client))
     assert "structuredContent" not in answer
@@ -373,7 +466,7 @@ def test_a_list_that_is_much_shorter_as_a_table_is_one(board: Board, client: tup
     assert json.loads(from_tables(said(answer))) == value
 
 
-@each_case("settings", [ResultSettings(tables="off"), ResultSettings(compact="off")], board=open_board)
+@each_case("settings", [asked_for(tables="off"), asked_for(compact="off")], board=open_board)
 def test_tables_can_be_switched_off(board: Board, settings: ResultSettings) -> None:
     board.child(results=settings)
     value = {"total": 40, "items": ROWS[:40]}
@@ -382,7 +475,7 @@ def test_tables_can_be_switched_off(board: Board, settings: ResultSettings) -> N
 
 
 def test_a_table_that_is_too_long_is_read_on_as_a_table(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     value = {"items": ROWS}
     answer = shown(board, text(json.dumps(value), structuredContent=value), host)
@@ -396,7 +489,7 @@ def test_a_table_that_is_too_long_is_read_on_as_a_table(board: Board) -> None:
 
 
 def test_the_end_of_a_log_that_was_shown_is_not_sent_again(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     lines = [f"step {number} of the build took {number % 7} ms" for number in range(1_000)] + [
         "Error: exit code 3"
@@ -420,7 +513,7 @@ def test_the_end_of_a_log_that_was_shown_is_not_sent_again(board: Board) -> None
 
 
 def test_a_call_that_looks_for_words_gets_their_lines_and_a_handle(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     lines = "\n".join(f"line {number}: {'green' if number == 77 else 'grey'}" for number in range(400))
     answer = shown(board, text(lines), host, find="green")
@@ -434,7 +527,7 @@ def test_a_call_that_looks_for_words_gets_their_lines_and_a_handle(board: Board)
 
 
 def test_a_subtool_whose_results_are_read_to_the_end_is_not_shortened_again(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     handle = handle_in(shown(board, text(LONG), host))
     for number in range(2, 20):
@@ -447,7 +540,7 @@ def test_a_subtool_whose_results_are_read_to_the_end_is_not_shortened_again(boar
 
 
 def test_what_is_saved_and_what_reading_on_costs_is_counted(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     handle = handle_in(shown(board, text(LONG), host))
     answered(board, host, ask(board, host, action="result", handle=handle, select="total"))
@@ -463,7 +556,7 @@ def test_what_is_saved_and_what_reading_on_costs_is_counted(board: Board) -> Non
 
 
 def test_blocks_that_the_host_has_are_not_sent_again(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     host = known(board)
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
     answer = shown(board, {"content": [*text(LONG)["content"], image]}, host)
@@ -481,13 +574,13 @@ def test_a_result_that_cannot_be_shaped_is_answered_as_it_came(
         raise ZeroDivisionError
 
     monkeypatch.setattr(shaping, "read_result", fail)
-    board.child()
+    board.child(results=asked_for())
     for length in (4_000, 100_000):
         assert shown(board, text("x" * length)) == text("x" * length)
 
 
 def test_texts_in_several_blocks_are_not_compacted_together(board: Board) -> None:
-    board.child(results=ResultSettings(compact="on"))
+    board.child(results=asked_for(compact="on"))
     result = {"content": [{"type": "text", "text": "[" + " " * 300}, {"type": "text", "text": "1]"}]}
     assert shown(board, result) == result
 
@@ -496,13 +589,13 @@ def test_middleware_that_changes_a_call_keeps_its_selection(board: Board) -> Non
     async def rewrite(call: ToolCall, next: Next) -> Answer:
         return await next(call.with_arguments({"a": 1}))
 
-    board.child()
+    board.child(results=asked_for())
     chained(board, rewrite)
     assert said(shown(board, text(LONG), select="total")) == "300"
 
 
 def test_a_selection_is_made_from_the_whole_of_a_result_that_has_pages(board: Board) -> None:
-    board.child()
+    board.child(results=asked_for())
     chained(board, limits=LimitSettings(result_bytes=5_000))
     assert said(shown(board, text(LONG), select="items[299].id")) == "299"
 
