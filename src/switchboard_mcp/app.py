@@ -159,15 +159,18 @@ async def _task_owner(log: Log) -> AsyncIterator[StartTask]:
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: log.error("internal", problem=repr(context.get("exception") or context["message"]))
     )
-    async with asyncio.TaskGroup() as tasks:
+    try:
+        async with asyncio.TaskGroup() as tasks:
 
-        def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-            task = tasks.create_task(guarded(work))
-            # A task cancelled before its first step never awaits `work`, and Python would warn.
-            task.add_done_callback(lambda _task: work.close())
-            return task
+            def start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+                task = tasks.create_task(guarded(work))
+                # A task cancelled before its first step never awaits `work`, and Python would warn.
+                task.add_done_callback(lambda _task: work.close())
+                return task
 
-        yield start_task
+            yield start_task
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None  # tasks are guarded, so it is the one of the body
 
 
 @asynccontextmanager

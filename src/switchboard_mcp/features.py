@@ -56,7 +56,7 @@ def open_programs(workspace: Workspace, context: ChildContext) -> ProgramServer 
         return None
     from switchboard_mcp.gateway.programs.program_server import ProgramServer
 
-    server = ProgramServer.open(workspace, context)
+    server = ProgramServer(workspace, context)
     context.builtin_apps = {**context.builtin_apps, server.name: server}
     return server
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,42 @@ def test_a_replica_has_a_name_that_can_stand_in_a_header(
 ) -> None:
     monkeypatch.setenv("SWITCHBOARD_REPLICA", "gateway 1")
     assert "SWITCHBOARD_REPLICA is 'gateway 1'" in refused(tmp_path, "serve", "--http", "0")
+
+
+def test_a_feature_without_its_extra_and_a_broken_variable_cost_only_themselves(
+    workspace: Path, tmp_path: Path
+) -> None:
+    hidden = tmp_path / "site"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['pydantic_monty'] = None\n")
+    add_child(workspace, "mock", MOCK_CHILD)
+    add_child(workspace, "token", ["true"], env={"KEY": "${NOT_SET_ANYWHERE}"})
+    configure(
+        workspace, {"programs": {"enabled": True}, "audit": {"enabled": True, "path": "mcps/mock/.mcp.json"}}
+    )
+    environ = {**os.environ, "PYTHONPATH": str(hidden)}
+
+    def said(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*SWITCHBOARD, *arguments]
+        return subprocess.run(
+            command,
+            cwd=workspace,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    call = said("call", "mock", "echo", "message=hi")
+    assert call.returncode == 0, call.stderr
+    assert "NOT_SET_ANYWHERE" not in call.stderr
+    listed = said("list")
+    assert "programs.enabled" in listed.stderr
+    assert "NOT_SET_ANYWHERE" in listed.stderr
+    doctor = said("doctor", "--json")
+    report = json.loads(doctor.stdout)
+    messages = [finding["message"] for finding in report["findings"]]
+    assert sum("programs.enabled" in message for message in messages) == 1
+    assert sum("audit.path" in message for message in messages) == 1
+    assert "Traceback" not in call.stderr + listed.stderr + doctor.stderr

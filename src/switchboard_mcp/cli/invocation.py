@@ -113,19 +113,13 @@ async def open_switchboard(
     """Run a Switchboard for the workspace of the command. No child is started yet."""
     redactor = Redactor()
     log = Log(level=invocation.options.log_level, style=invocation.options.log_style, redactor=redactor)
-    refused: SwitchboardError | None = None
     workspace = workspace or load(invocation.options)
     # A lock covers what children offer to everyone, so no profile applies.
     profile = invocation.options.profile if pinned else ""
     async with running(
         workspace, log, redactor, pinned=pinned, full_client=True, profile=profile
     ) as switchboard:
-        try:
-            yield switchboard
-        except SwitchboardError as problem:  # a task group would wrap it
-            refused = problem
-    if refused is not None:
-        raise refused
+        yield switchboard
 
 
 def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
@@ -135,7 +129,7 @@ def find_child(workspace: Workspace, name: str, console: Console) -> ChildSpec:
         return by_name[name]
     if name in workspace.absent:
         raise SwitchboardError(workspace.absent[name])
-    show_warnings(workspace.warnings, console)
+    show_warnings(workspace.warnings, console, name)
     message = f"There is no child '{name}' in {workspace.folder}.{did_you_mean(name, by_name)}"
     raise usage_error(message, where_child_is(name) or "`switchboard list` lists the children.")
 
@@ -209,7 +203,10 @@ HOW_TO_ADD_CHILDREN = (
 )
 
 
-def show_warnings(warnings: Iterable[ConfigWarning], console: Console) -> None:
-    """Print the warnings of discovery."""
+def show_warnings(
+    warnings: Iterable[ConfigWarning], console: Console, child: str = "", *, every: bool = False
+) -> None:
+    """Print the warnings of the config. Those about a child only if it is the named one, or with `every`."""
     for warning in warnings:
-        console.warn(str(warning))
+        if every or warning.child in ("", child):
+            console.warn(str(warning))

@@ -213,12 +213,12 @@ def _check_variables(spec: ChildSpec, environ: Mapping[str, str], warnings: list
             f"in the environment of Switchboard, or in {SECRETS_FILE}: switchboard secret set {gap.variable}"
         )
         message = f"the variable {gap.variable} is not set. Set it {places}"
-        warnings.append(ConfigWarning(spec.source, gap.key, message))
+        warnings.append(ConfigWarning(spec.source, gap.key, message, child=spec.name))
     for odd in unsupported_references(spec):
         message = (
             f"{odd.variable} is not expanded. Write ${{VAR}}, and set VAR in the environment of Switchboard."
         )
-        warnings.append(ConfigWarning(spec.source, odd.key, message))
+        warnings.append(ConfigWarning(spec.source, odd.key, message, child=spec.name))
 
 
 def _check_suites(config: Config, source: str, result: _Result) -> None:

@@ -14,6 +14,7 @@ from switchboard_mcp.config import sections
 from switchboard_mcp.config.agent_names import token_name_problem
 from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.documents import Unreadable, drop_keys, find_mistakes, read_document, rename_keys
+from switchboard_mcp.config.extras import without_missing_extras
 from switchboard_mcp.config.files.descriptions import describe_suites, read_descriptions
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, UserScope, Workspace
 from switchboard_mcp.config.sandbox import sandbox_mistakes
@@ -106,7 +107,7 @@ def _load(
     source = find_config(folder, config_file)
     file_warnings = _unsupported_files(folder) if config_file is None else []
     written = read_config(source, file_warnings) if source else Config()
-    config = _apply_mail_exposure(written)
+    config = without_missing_extras(_apply_mail_exposure(written), source, file_warnings)
     children, disabled, warnings = discover(
         folder, config, environ, source=source, originals=originals, root=root
     )

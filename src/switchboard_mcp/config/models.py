@@ -472,11 +472,13 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
 
 
 class ConfigWarning(Struct, frozen=True):
-    """A problem in the configuration that does not prevent loading the rest."""
+    """A problem in the configuration that does not prevent loading the rest. `child` if it concerns only that one."""
 
     source: str
     key: str
     message: str
+    child: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         where = f"{self.source}: {self.key}" if self.key else self.source

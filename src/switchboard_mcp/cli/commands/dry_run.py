@@ -34,7 +34,7 @@ async def gather(invocation: Invocation) -> tuple[Workspace, list[StartReport]]:
 
 def show(workspace: Workspace, reports: Sequence[StartReport], console: Console) -> None:
     """Print one paragraph per child, then the totals."""
-    show_warnings(workspace.warnings, console)
+    show_warnings(workspace.warnings, console, every=True)
     out = console.out
     if not reports:
         show_no_children(workspace.folder, out)

@@ -168,7 +168,7 @@ def command_of(spec: ChildSpec) -> list[str]:
 def show_listing(listing: ToolListing, invocation: Invocation) -> None:
     """Print a table of suites."""
     out = invocation.console.out
-    show_warnings(listing.warnings, invocation.console)
+    show_warnings(listing.warnings, invocation.console, every=True)
     if not listing.children:
         if listing.disabled:
             _show_disabled(listing, out)

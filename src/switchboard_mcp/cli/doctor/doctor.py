@@ -29,7 +29,7 @@ from switchboard_mcp.cli.doctor.files import file_findings
 from switchboard_mcp.cli.doctor.findings import GOOD, NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.host import explain_host
 from switchboard_mcp.cli.doctor.machine import machine_findings
-from switchboard_mcp.cli.doctor.program_findings import has_interpreter, program_findings, without_programs
+from switchboard_mcp.cli.doctor.program_findings import program_findings
 from switchboard_mcp.cli.invocation import (
     HOW_TO_ADD_CHILDREN,
     Invocation,
@@ -46,6 +46,7 @@ from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Work
 from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
 from switchboard_mcp.config.variables import missing_variables, secret_values, shown_environment
 from switchboard_mcp.errors import RUN_DOCTOR, Failure, SwitchboardError, shell_word
+from switchboard_mcp.features import audit_folder
 from switchboard_mcp.gateway.capabilities import UnannouncedExtensions, unannounced_extensions
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.mail.store import dead_letter_reasons
@@ -157,9 +158,8 @@ def examine(diagnosis: Diagnosis, workspace: Workspace, invocation: Invocation) 
     memory = PeakMemory(os.getpid())
     if len(broken) < len(checks):
         began = time.monotonic()
-        startable = workspace if has_interpreter() else without_programs(workspace)
         try:
-            run_loop(lambda: _start_children(startable, broken, invocation, by_child, hidden, memory))
+            run_loop(lambda: _start_children(workspace, broken, invocation, by_child, hidden, memory))
         except KeyboardInterrupt:
             diagnosis.interrupted = True
             diagnosis.unchecked = sorted(checks.keys() - by_child.keys() - broken)
@@ -441,12 +441,15 @@ def _workspace_findings(workspace: Workspace, environ: Mapping[str, str]) -> lis
     remedies = tuple(problem.hint for problem in refused if problem.hint)
     findings = [Finding(PROBLEM, problem.message, problem.hint or "") for problem in refused]
     findings += [
-        Finding(PROBLEM, str(warning), CORRECT_KEY if warning.key else CORRECT_FILE)
+        Finding(PROBLEM, str(warning), warning.remedy or (CORRECT_KEY if warning.key else CORRECT_FILE))
         for warning in _not_reported(workspace.warnings, reported)
         if not warning.message.endswith(remedies) and not str(warning).startswith(incomplete)
     ]
     if not workspace.children and not workspace.absent:
         findings.append(Finding(PROBLEM, f"No children in {workspace.folder}.", HOW_TO_ADD_CHILDREN))
+    if (folder := audit_folder(workspace)) and not _is_writable(folder):
+        message = f"audit.path: {folder} cannot be written, so nothing is recorded."
+        findings.append(Finding(PROBLEM, message, "Make it writable, or set audit.path to a folder that is."))
     folder = cache_folder(environ)
     if not folder or not _is_writable(folder):
         message = (
@@ -468,7 +471,7 @@ def _not_reported(
 def _is_writable(folder: str) -> bool:
     while not os.path.exists(folder) and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)
-    return os.access(folder, os.W_OK)
+    return os.path.isdir(folder) and os.access(folder, os.W_OK)
 
 
 def versions() -> dict[str, str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from importlib.util import find_spec
-
-from msgspec import structs
 
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM, Finding
@@ -28,29 +25,11 @@ PARTS = {
 OFF = "set programs.enabled to false"
 
 
-def has_interpreter() -> bool:
-    """Return True if the extra `programs` is installed."""
-    return find_spec("pydantic_monty") is not None
-
-
-def without_programs(workspace: Workspace) -> Workspace:
-    """Return the workspace with programs off, so that its children can be checked without the extra."""
-    config = workspace.config
-    off = structs.replace(config.programs, enabled=False)
-    # The settings as written stay what they are: these are approved.
-    return structs.replace(
-        workspace, config=structs.replace(config, programs=off), written=workspace.written_config
-    )
-
-
 def program_findings(workspace: Workspace) -> list[Finding]:
     """Return the findings about programs, none if they are off. Starts a helper process."""
     settings = workspace.config.programs
     if not settings.enabled:
         return []
-    if not has_interpreter():
-        message = f"{workspace.source}: programs.enabled needs the extra `programs`, which is not installed."
-        return [Finding(PROBLEM, message, f"{install_hint('programs')} Or {OFF}.")]
     try:
         parts = run_loop(lambda: _held_parts(settings.limits.memory_mb))
     except (SpawnError, OSError, HelperLostError, HelperTimeoutError) as problem:

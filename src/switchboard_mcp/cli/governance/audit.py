@@ -14,6 +14,7 @@ from switchboard_mcp.cli.console import Screen, Styled, one_line, plural, trunca
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.errors import refused
+from switchboard_mcp.features import audit_folder
 from switchboard_mcp.observability.audit.entry import FAILED, AuditEntry, matches
 from switchboard_mcp.observability.audit.reader import Reader
 from switchboard_mcp.observability.audit.verification import AuditVerdict, verify
@@ -50,6 +51,8 @@ def run(invocation: Invocation) -> int:
     except OSError as problem:
         message = f"The audit record in {folder} cannot be read: {problem.strerror or problem}."
         hint = "Turn it on with audit.enabled, or name the workspace it belongs to with --workspace."
+        if audit_folder(workspace):
+            hint = "Nothing has been recorded. `switchboard doctor` says if the folder can be written."
         raise refused("audit_failed", message, hint=hint) from None
 
 

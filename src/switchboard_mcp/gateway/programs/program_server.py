@@ -10,7 +10,6 @@ from asyncio import Task
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,7 +36,6 @@ from switchboard_mcp.programs.helper_engine import HelperEngine
 from switchboard_mcp.programs.kept_programs import KeptProgram, kept_programs_of
 from switchboard_mcp.programs.learned_types import LearnedTypes
 from switchboard_mcp.system import work_thread
-from switchboard_mcp.system.installation import install_hint
 
 if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildContext
@@ -97,17 +95,6 @@ class ProgramServer:
         self._context = context
         self._admitted: dict[tuple[Session, bytes], Admitted] = {}
         self._last_code: OrderedDict[object, str] = OrderedDict()  # by session, or principal without one
-
-    @classmethod
-    def open(cls, workspace: Workspace, context: ChildContext) -> ProgramServer:
-        """Create the server of a workspace. Raises if the interpreter is not installed."""
-        if find_spec("pydantic_monty") is None:
-            message = (
-                f"{workspace.source}: programs.enabled needs a package that is not installed: pydantic-monty."
-            )
-            hint = f"Set programs.enabled to false, or add the extra. {install_hint('programs')}"
-            raise refused("config_invalid", message, hint=hint)
-        return cls(workspace, context)
 
     def gate(self, gate: CallGate) -> ManifestGate:
         """Return the gate of the program suite, around that of all suites."""

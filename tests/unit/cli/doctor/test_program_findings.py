@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from switchboard_mcp.cli.doctor import program_findings as subject
-from switchboard_mcp.cli.doctor.findings import NOTE, PROBLEM
+from switchboard_mcp.cli.doctor.findings import NOTE
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import ProgramSettings
@@ -18,20 +18,8 @@ def workspace(*, enabled: bool) -> Workspace:
     return structs.replace(load_workspace("/", None, {}), source="c.json", config=config)
 
 
-def test_programs_that_are_off_are_not_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "find_spec", lambda name: None)
+def test_programs_that_are_off_are_not_mentioned() -> None:
     assert subject.program_findings(workspace(enabled=False)) == []
-
-
-def test_without_the_extra_the_problem_names_the_command_that_adds_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(subject, "find_spec", lambda name: None)
-    (finding,) = subject.program_findings(workspace(enabled=True))
-    assert finding.level == PROBLEM
-    assert "c.json: programs.enabled" in finding.message
-    assert "programs]" in finding.remedy
-    assert not subject.without_programs(workspace(enabled=True)).config.programs.enabled
 
 
 def test_a_helper_that_runs_reports_the_parts_that_hold() -> None:
