@@ -7,19 +7,15 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from msgspec import UNSET, Raw
 
-from switchboard_mcp.config.models import Config, Workspace
-from switchboard_mcp.config.sections import LimitSettings, ProgramSettings
-from switchboard_mcp.errors import SwitchboardError
+from switchboard_mcp.config.sections import LimitSettings
 from switchboard_mcp.gateway.client_requests.suspended_requests import COALESCE_S
-from switchboard_mcp.gateway.programs import program_server
 from switchboard_mcp.gateway.programs.prepared import CheckedProgram, PreparedProgram
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
 from switchboard_mcp.programs.engine import Settled
 from tests.cases import each_case
-from tests.unit.gateway.board import ECHO, FOLDER, Board, Host, open_board
+from tests.unit.gateway.board import ECHO, Board, Host, open_board
 
 ECHO_OF_KID = frozenset({("kid", "echo")})
 
@@ -84,21 +80,6 @@ def test_a_host_that_leaves_ends_the_calls_of_its_program(board: Board) -> None:
     assert late.settled is not None
     assert late.settled.raised == "RuntimeError"
     assert len(kid.server.requests("tools/call")) == 1
-
-
-def test_without_the_extra_one_error_names_the_command_that_adds_it(
-    board: Board, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(program_server, "find_spec", lambda name: None)
-    config = Config(programs=ProgramSettings(enabled=True))
-    workspace = Workspace(folder=FOLDER, source="c.json", config=config, children=[], warnings=[])
-    with pytest.raises(SwitchboardError) as refusal:
-        program_server.ProgramServer.open(workspace, board.services)
-    problem = refusal.value.failure
-    assert problem.code == "config_invalid"
-    assert "programs.enabled" in problem.message
-    assert "install" in str(problem.hint)
-    assert "programs]" in str(problem.hint)
 
 
 DONE = {"content": [{"type": "text", "text": "done"}]}

@@ -61,6 +61,7 @@ SHAPES = (
     Shape(40, annotations=False, schema=TERSE_SCHEMA),
     Shape(20, annotations=False, schema=TERSE_SCHEMA),
     Shape(8, annotations=False, schema=TERSE_SCHEMA),
+    Shape(3, annotations=False, schema=TERSE_SCHEMA),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec import structs
 
 from switchboard_mcp.cli.doctor import program_findings as subject
