@@ -118,7 +118,8 @@ def _arguments(
         own["capsys"].readouterr()
     for name, make in fresh.items():
         made = make(**{needed: own[needed] for needed in inspect.signature(make).parameters})
-        own[name] = stack.enter_context(made) if isinstance(made, AbstractContextManager) else made
+        opens = isinstance(made, AbstractContextManager) and not isinstance(made, Path)  # a path is one, too
+        own[name] = stack.enter_context(made) if opens else made
     return {name: own[name] for name in wanted if name in own}
 
 

@@ -20,6 +20,7 @@ from switchboard_mcp.errors import (
     rpc_error,
     tool_result,
 )
+from tests.cases import each_case
 
 SOURCE = Path(__file__).parents[2] / "src" / "switchboard_mcp"
 
@@ -50,7 +51,7 @@ def codes(call: ast.Call) -> set[str]:
 
 
 class TestKinds:
-    @pytest.mark.parametrize("code", KINDS)
+    @each_case("code", KINDS)
     def test_every_kind_says_what_to_do(self, code: str) -> None:
         hint = KINDS[code].hint
         assert len(hint) > 15
@@ -159,7 +160,7 @@ class TestWire:
             "hint": KINDS["shutting_down"].hint,
         }
 
-    @pytest.mark.parametrize("code", KINDS)
+    @each_case("code", KINDS)
     def test_the_json_rpc_error_carries_code_message_and_the_whole_failure(self, code: str) -> None:
         problem = failure(code, "It failed.", child="a")
         error = json.loads(rpc_error(problem))
@@ -168,7 +169,7 @@ class TestWire:
         assert error["data"]["error"]["code"] == code
         assert error["data"]["error"]["retryable"] is KINDS[code].retryable
 
-    @pytest.mark.parametrize("encoded", [tool_result(FULL), rpc_error(FULL)])
+    @each_case("encoded", [tool_result(FULL), rpc_error(FULL)])
     def test_a_failure_is_one_line(self, encoded: bytes) -> None:
         assert b"\n" not in encoded
 

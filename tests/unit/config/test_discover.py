@@ -11,13 +11,14 @@ from switchboard_mcp.config.discover import discover
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, OAuthClient
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
+from tests.cases import each_case
 
 
 class Lab:
     """A workspace that children are written into."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
         self.settings: dict[str, Any] = {}
         self.environ: dict[str, str] = {}
 
@@ -135,9 +136,10 @@ def test_a_glob_may_start_at_home(lab: Lab) -> None:
     assert lab.children()[0].name == "a"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("file", "name"),
     [("git.json", "git"), ("git.mcp.json", "git"), ("mcp.json", "mcps"), (".mcp.json", "mcps")],
+    lab=Lab,
 )
 def test_a_child_without_a_name_is_named_by_its_folder_or_file(lab: Lab, file: str, name: str) -> None:
     (lab.folder / "mcps").mkdir()
@@ -146,7 +148,7 @@ def test_a_child_without_a_name_is_named_by_its_folder_or_file(lab: Lab, file: s
     assert lab.children()[0].name == name
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "kind"),
     [
         ({"command": "x"}, "stdio"),
@@ -163,13 +165,14 @@ def test_a_child_without_a_name_is_named_by_its_folder_or_file(lab: Lab, file: s
         ({"url": "wss://a"}, "ws"),
         ({"url": "https://a", "type": "ws"}, "ws"),
     ],
+    lab=Lab,
 )
 def test_the_kind_is_told_by_type_or_by_what_is_there(lab: Lab, entry: dict[str, str], kind: str) -> None:
     lab.child("a", entry)
     assert lab.children()[0].kind == kind
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("written", "read"),
     [
         ({}, OAuthClient()),
@@ -180,6 +183,7 @@ def test_the_kind_is_told_by_type_or_by_what_is_there(lab: Lab, entry: dict[str,
             OAuthClient(client_id="me", callback_port=8080),
         ),
     ],
+    lab=Lab,
 )
 def test_how_to_log_in_is_read_and_keys_of_hosts_let_pass(lab: Lab, written: object, read: object) -> None:
     lab.child("a", {"url": "https://a", "oauth": written})
@@ -204,7 +208,7 @@ def test_comments_in_a_childs_file_are_accepted(lab: Lab) -> None:
     assert lab.children()[0].command == "x"
 
 
-@pytest.mark.parametrize("off", [{"disabled": True}, {"enabled": False}])
+@each_case("off", [{"disabled": True}, {"enabled": False}], lab=Lab)
 def test_a_disabled_child_is_left_out_in_silence(lab: Lab, off: dict[str, bool]) -> None:
     lab.child("a", {"command": "x", **off})
     lab.settings["suites"] = {"a": {}}
@@ -229,7 +233,7 @@ def test_keys_that_only_hosts_know_are_ignored_in_silence(lab: Lab) -> None:
     assert len(lab.children()) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "key", "message"),
     [
         ("{", "", "is not valid JSON: it ends too early, at line 1 column 2. Close what is open."),
@@ -256,7 +260,7 @@ def test_keys_that_only_hosts_know_are_ignored_in_silence(lab: Lab) -> None:
         ({"mcpServers": {"b": {"args": 1}}}, "mcpServers.b.args", "expected a list of strings, found the number 1."),
         ({"mcpServers": {"": {"command": "x"}}}, "mcpServers['']", "the name is empty"),
     ],
-)  # fmt: skip
+lab=Lab)  # fmt: skip
 def test_an_invalid_child_is_skipped_with_a_warning_and_the_others_work(
     lab: Lab, entry: object, key: str, message: str
 ) -> None:
@@ -271,7 +275,7 @@ def test_an_invalid_child_is_skipped_with_a_warning_and_the_others_work(
     assert "skipped" in warnings[0].message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "key", "message"),
     [
         ({}, "command", "`command` and `url` are both missing; name the program that starts the child."),
@@ -286,7 +290,7 @@ def test_an_invalid_child_is_skipped_with_a_warning_and_the_others_work(
         ({"command": "x", "type": "sse"}, "url", "`url` is missing; a child of type sse needs it."),
         ({"type": "ws"}, "url", "`url` is missing; a child of type ws needs it."),
     ],
-)  # fmt: skip
+lab=Lab)  # fmt: skip
 def test_an_incomplete_child_is_kept_with_a_warning_and_its_start_says_the_same(
     lab: Lab, entry: object, key: str, message: str
 ) -> None:
@@ -323,7 +327,7 @@ def test_an_unreadable_file_is_skipped_with_a_warning(lab: Lab) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "warning"),
     [
         ({"command": "x", "ags": []}, "ags: unknown key; did you mean `args`? It is ignored."),
@@ -343,6 +347,7 @@ def test_an_unreadable_file_is_skipped_with_a_warning(lab: Lab) -> None:
         ({"command": {"cmd": "npx -y p"}}, "command.cmd: looks like a program with its arguments"),
         ({"command": "x", "env": {"T": "${input:t}"}}, "env.T: ${input:t} is not expanded. Write ${VAR}"),
     ],
+    lab=Lab,
 )
 def test_what_looks_wrong_is_told_and_the_child_kept(lab: Lab, entry: dict[str, Any], warning: str) -> None:
     lab.child("a", entry)

@@ -22,6 +22,7 @@ from switchboard_mcp.config.models import (
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway.factory import govern_workspace
 from switchboard_mcp.policy.approved_settings import approve_settings, find_written_secret, section_statuses
+from tests.cases import each_case
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
 GOVERNED = {"mode": "governed"}
@@ -127,7 +128,7 @@ def test_every_setting_has_an_owner_and_none_is_left_over() -> None:
     assert rows == set(SETTING_OWNERS)
 
 
-@pytest.mark.parametrize(("row", "section", "value"), SECTIONS)
+@each_case(("row", "section", "value"), SECTIONS, place=Place)
 def test_a_setting_that_is_changed_after_its_approval_refuses_the_start(
     place: Place, row: str, section: str, value: Any
 ) -> None:
@@ -151,7 +152,7 @@ def test_a_setting_that_is_changed_after_its_approval_refuses_the_start(
         assert "`switchboard approve --settings" in str(problem.hint)
 
 
-@pytest.mark.parametrize(("row", "name", "value"), SUITE)
+@each_case(("row", "name", "value"), SUITE, place=Place)
 def test_a_setting_of_a_suite_that_is_changed_after_its_approval_makes_its_child_absent(
     place: Place, row: str, name: str, value: Any
 ) -> None:
@@ -209,7 +210,7 @@ def test_suite_settings_of_a_child_that_is_gone_are_unused_and_in_nobodys_way(pl
     assert judged.workspace.children
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("document", "key"),
     [
         ({"http": {"tokens": {"ada": "s3cret"}}}, "http.tokens.ada"),
@@ -221,7 +222,7 @@ def test_suite_settings_of_a_child_that_is_gone_are_unused_and_in_nobodys_way(pl
         ({"middleware": [{"use": "x", "options": {"password": "s3cret-word"}}]}, "middleware"),
         ({"suites": {"kid": {"middleware": [{"use": "x", "options": {"apiKey": "s3cret-word"}}]}}}, "suites.kid"),
     ],
-)  # fmt: skip
+place=Place)  # fmt: skip
 def test_a_secret_that_is_written_out_is_found_before_its_checksum_is_in_git(
     place: Place, document: dict[str, Any], key: str
 ) -> None:

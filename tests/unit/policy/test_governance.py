@@ -83,7 +83,7 @@ def test_while_the_switch_is_off_nothing_is_routed_and_it_is_said_why(place: Pla
     assert govern(workspace(place), {**ENVIRON, ENABLED: "true"}).disabled is None
 
 
-@pytest.mark.parametrize("name", ["LD_PRELOAD", "NODE_OPTIONS", "PYTHONPATH", "A B", ""])
+@each_case("name", ["LD_PRELOAD", "NODE_OPTIONS", "PYTHONPATH", "A B", ""], place=Place)
 def test_a_variable_that_changes_what_runs_cannot_be_handed_on(place: Place, name: str) -> None:
     with pytest.raises(SwitchboardError) as caught:
         govern(workspace(place, env=["HOME", name]), ENVIRON)
@@ -98,7 +98,7 @@ def test_approvals_that_cannot_be_read_stop_the_start(place: Place) -> None:
         govern(governed, ENVIRON)
 
 
-@pytest.mark.parametrize("key", ["env", "args"])
+@each_case("key", ["env", "args"], place=Place)
 def test_which_variables_an_entry_is_filled_with_is_approved_too(place: Place, key: str) -> None:
     place.approval = structs.replace(place.approval, variables=["TOKEN_OF_GIT"])
     for name, exists in (("TOKEN_OF_GIT", True), ("AWS_SECRET", False)):
@@ -117,8 +117,8 @@ def test_a_variable_with_a_default_is_one_all_the_same(place: Place) -> None:
     assert govern(workspace(place, spec), ENVIRON).workspace.absent
 
 
-@pytest.mark.parametrize(
-    "name", ["switchboard.approvals.json", "switchboard.config.json", "switchboard.lock.json"]
+@each_case(
+    "name", ["switchboard.approvals.json", "switchboard.config.json", "switchboard.lock.json"], place=Place
 )
 def test_what_decides_is_written_by_nobody_else(place: Place, name: str) -> None:
     governed = workspace(place)

@@ -29,14 +29,14 @@ def test_there_are_enough_programs() -> None:
     assert len(FAULTY) >= 40
 
 
-@pytest.mark.parametrize("title", VALID)
+@each_case("title", VALID)
 def test_a_valid_program_is_accepted(checker: Checker, title: str) -> None:
     code = VALID[title]
     found = checker.verdict(code, sample_modules(code))
     assert found.is_accepted, found.text()
 
 
-@pytest.mark.parametrize("title", FAULTY)
+@each_case("title", FAULTY)
 def test_a_faulty_program_is_refused_with_what_is_wrong(checker: Checker, title: str) -> None:
     code = FAULTY[title]
     found = checker.verdict(code, sample_modules(code))

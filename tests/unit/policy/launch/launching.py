@@ -20,8 +20,8 @@ ENVIRON = {"HOME": "/home/ada", "PATH": "/usr/bin", "SECRET": "not for children"
 class Place:
     """The workspace, what is in it, and what is approved."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = Path(folder).resolve() / "workspace"
+    def __init__(self, tmp_path: Path) -> None:
+        self.folder = Path(tmp_path).resolve() / "workspace"
         self.bin = self.folder / "bin"
         self.bin.mkdir(parents=True)
         self.node = self.bin / "node"

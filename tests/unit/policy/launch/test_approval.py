@@ -15,13 +15,15 @@ from tests.unit.policy.launch.launching import Place
 NOTHING: frozenset[str] = frozenset()
 
 
-@pytest.fixture
-def tool(place: Place) -> Path:
+def new_tool(place: Place) -> Path:
     """A program that nobody has approved yet."""
     path = place.bin / "tool"
     path.write_bytes(b"\x7fELF tool")
     path.chmod(0o755)
     return path
+
+
+tool = pytest.fixture(new_tool, name="tool")
 
 
 def test_what_is_proposed_is_what_a_launch_accepts(place: Place, tool: Path) -> None:
@@ -64,7 +66,7 @@ def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Pa
     assert f"{role}: No such file or directory" in outcome.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "expected"),
     [
         ({"args": ["; rm -rf /"]}, "args[0]: contains the shell metacharacter `;`"),
@@ -76,6 +78,8 @@ def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Pa
         ({"cwd": "/"}, "cwd: is outside the workspace"),
         ({"args": ["${NOT_SET}"]}, "not set: NOT_SET"),
     ],
+    place=Place,
+    tool=new_tool,
 )
 def test_what_a_launch_would_refuse_is_not_approved(
     place: Place, tool: Path, changes: dict[str, object], expected: str

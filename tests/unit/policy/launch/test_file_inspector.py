@@ -14,10 +14,10 @@ from switchboard_mcp.policy.launch.file_inspector import (
     is_inside,
 )
 from tests.acl import OPENINGS, STRANGER
+from tests.cases import each_case
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
+def new_program(tmp_path: Path) -> Path:
     path = tmp_path.resolve() / "folder" / "program"
     path.parent.mkdir()
     path.write_bytes(b"\x7fELF")
@@ -25,17 +25,21 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+program = pytest.fixture(new_program, name="program")
+
+
 def test_a_file_that_only_its_owner_can_write_is_fine(program: Path) -> None:
     assert find_flaw(str(program)) == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mode", "why"),
     [
         (0o757, "by everybody"),
         (0o4755, "setuid"),
         (0o2755, "setgid"),
     ],
+    program=new_program,
 )
 def test_rights_that_let_others_in_are_refused(program: Path, mode: int, why: str) -> None:
     program.chmod(mode)
@@ -153,7 +157,7 @@ def let_clock_tick(path: Path) -> None:
             return
 
 
-@pytest.mark.parametrize("change", ["write", "replace", "remove", "touch and set back"])
+@each_case("change", ["write", "replace", "remove", "touch and set back"], program=new_program)
 def test_any_change_since_it_was_read_is_noticed(program: Path, change: str) -> None:
     sealed = hash_path(str(program))
     assert first_changed(sealed.files) == ""
@@ -190,8 +194,7 @@ INNER = (
 )
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
+def new_package(tmp_path: Path) -> Path:
     """A package with what is skipped by its checksum, and with links to files and folders outside of it."""
     package, outside = tmp_path.resolve() / "package", tmp_path.resolve() / "outside"
     for name in (
@@ -212,6 +215,9 @@ def package(tmp_path: Path) -> Path:
     (package / "chain.js").symlink_to(outside / "middle" / "link.js")
     (package / "lib" / "circle").symlink_to(package)
     return package
+
+
+package = pytest.fixture(new_package, name="package")
 
 
 @pytest.mark.parametrize("how", OPENINGS)

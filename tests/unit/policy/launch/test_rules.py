@@ -50,7 +50,7 @@ WORKSPACE = SandboxSettings(preset="workspace")
 HOSTS = SandboxSettings(preset="workspace", network=["example.com"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("approved", "configured", "why"),
     [
         (
@@ -67,6 +67,7 @@ HOSTS = SandboxSettings(preset="workspace", network=["example.com"])
         (SandboxSettings(preset="off"), WORKSPACE, "is off, but the config sets workspace"),
         (HOSTS, structs.replace(HOSTS, network="all"), "is {"),
     ],
+    place=Place,
 )
 def test_a_sandbox_that_was_not_approved_is_refused_and_the_refusal_names_the_command(
     place: Place, approved: SandboxSettings | None, configured: SandboxSettings, why: str
@@ -80,7 +81,7 @@ def test_a_sandbox_that_was_not_approved_is_refused_and_the_refusal_names_the_co
     assert same.check(place.spec()) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "key", "why"),
     [
         ({"command": "nodejs"}, "command", "is not what was approved"),
@@ -94,6 +95,7 @@ def test_a_sandbox_that_was_not_approved_is_refused_and_the_refusal_names_the_co
         ({"cwd": "/"}, "cwd", "outside the workspace"),
         ({"kind": "http", "url": "https://evil.example/"}, "type", "is not what was approved"),
     ],
+    place=Place,
 )
 def test_an_entry_that_changed_since_is_refused_with_file_and_key(
     place: Place, changes: dict[str, Any], key: str, why: str
@@ -104,7 +106,7 @@ def test_an_entry_that_changed_since_is_refused_with_file_and_key(
     assert why in message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "key", "why"),
     [
         ({"launch": []}, "launch", "names no program"),
@@ -118,6 +120,7 @@ def test_an_entry_that_changed_since_is_refused_with_file_and_key(
         ({"launch": ["/usr/bin/docker", "run", "-i", "image:latest"]}, "launch", "digest"),
         ({"launch": ["/opt/tool"], "replaces": 3}, "launch[0]", "no checksum"),
     ],
+    place=Place,
 )
 def test_an_approval_that_breaks_the_rules_is_refused_too(
     place: Place, changes: dict[str, Any], key: str, why: str
@@ -140,7 +143,7 @@ def test_an_interpreter_needs_a_script_with_a_checksum(place: Place) -> None:
     assert "launch[1]: has no checksum" in refusal(unpinned.approve(place.spec()))
 
 
-@pytest.mark.parametrize("which", ["node", "script"])
+@each_case("which", ["node", "script"], place=Place)
 def test_a_file_that_changed_since_is_refused_with_both_checksums(place: Place, which: str) -> None:
     path: Path = getattr(place, which)
     path.write_bytes(b"something else")
@@ -155,7 +158,7 @@ def test_a_file_that_is_gone_is_refused(place: Place) -> None:
     assert "no such file" in refusal(place.guard().approve(place.spec()))
 
 
-@pytest.mark.parametrize(("mode", "why"), [(0o777, "everybody"), (0o4755, "setuid")])
+@each_case(("mode", "why"), [(0o777, "everybody"), (0o4755, "setuid")], place=Place)
 def test_rights_are_looked_at_before_anything_is_read(place: Place, mode: int, why: str) -> None:
     place.node.chmod(mode)
     assert why in refusal(place.guard().check(place.spec()))
@@ -289,7 +292,7 @@ def test_what_runs_with_a_pinned_package_can_be_changed_by_nobody_else(
     assert f"contains {modules / name}, which " in message
 
 
-@pytest.mark.parametrize("original", ["/usr/bin/perl", "/usr/bin/env", "/usr/bin/prlimit", "/usr/bin/sed"])
+@each_case("original", ["/usr/bin/perl", "/usr/bin/env", "/usr/bin/prlimit", "/usr/bin/sed"], place=Place)
 def test_a_copy_of_a_program_that_runs_others_is_known_under_any_name(place: Place, original: str) -> None:
     copy = place.bin / "innocent"
     copy.write_bytes(Path(original).read_bytes())
@@ -298,7 +301,7 @@ def test_a_copy_of_a_program_that_runs_others_is_known_under_any_name(place: Pla
     assert "under another name, which runs other programs" in refusal(guard.approve(place.spec()))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1", "/lib/ld-linux.so.2", "/lib/ld-2.31.so",
@@ -306,6 +309,6 @@ def test_a_copy_of_a_program_that_runs_others_is_known_under_any_name(place: Pla
         "/usr/bin/linux64", "/usr/bin/x86_64", "/usr/bin/prlimit", "/usr/bin/choom", "/usr/bin/faketime",
         "/usr/bin/gcc-12", "/usr/bin/c99", "/usr/bin/vim.basic", "/usr/bin/systemd-run", "/usr/bin/tclsh8.6",
     ],
-)  # fmt: skip
+place=Place)  # fmt: skip
 def test_wrappers_and_loaders_are_known_by_their_real_names(place: Place, path: str) -> None:
     assert "which runs other programs" in refusal(place.guard(launch=[path, "x"]).check(place.spec()))

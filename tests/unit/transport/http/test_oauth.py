@@ -135,9 +135,11 @@ class Visitor:
         return LoginPrompt(REDIRECT, self.visit, self.returned)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> LoginFile:
+def new_file(tmp_path: Path) -> LoginFile:
     return LoginFile(str(tmp_path / "logins"), "kid", "http://example/mcp")
+
+
+file = pytest.fixture(new_file, name="file")
 
 
 async def log_in(gate: Gate, file: LoginFile, client: OAuthClient | None = None) -> Visitor:
@@ -214,9 +216,11 @@ class Known:
         )
 
 
-@pytest.fixture
-def known(file: LoginFile) -> Known:
+def new_known(file: LoginFile) -> Known:
     return Known(file)
+
+
+known = pytest.fixture(new_known, name="known")
 
 
 async def test_a_good_token_goes_with_every_request_without_the_sdk(
@@ -237,7 +241,7 @@ async def test_a_good_token_goes_with_every_request_without_the_sdk(
     assert set(known.secrets) == {"old-access", "old-refresh"}
 
 
-@pytest.mark.parametrize("why", ["expired", "refused"])
+@each_case("why", ["expired", "refused"], file=new_file, known=new_known)
 async def test_a_token_that_is_no_good_is_renewed_and_kept(known: Known, why: str) -> None:
     gate = known.gate
     async with serving(gate) as gate.web:
@@ -348,7 +352,7 @@ async def test_without_the_sdk_a_renewal_says_what_to_install(
     assert "[oauth]" in str(problem.hint)
 
 
-@pytest.mark.parametrize("methods", [[], ["none", "client_secret_post"]])
+@each_case("methods", [[], ["none", "client_secret_post"]], file=new_file)
 async def test_a_client_that_was_arranged_is_not_registered(file: LoginFile, methods: list[str]) -> None:
     gate = Gate()
     gate.metadata["token_endpoint_auth_methods_supported"] = methods or None
@@ -435,7 +439,7 @@ async def test_two_servers_of_one_login_renew_it_once(known: Known) -> None:
         assert [request.path for request in gate.web.requests].count("/as/token") == 1
 
 
-@pytest.mark.parametrize("status", [503, 429])
+@each_case("status", [503, 429], file=new_file, known=new_known)
 async def test_an_authorization_server_that_is_down_costs_no_login(known: Known, status: int) -> None:
     gate, down = known.gate, [True]
 
@@ -464,7 +468,7 @@ async def test_an_authorization_server_that_is_down_costs_no_login(known: Known,
 STEPS = ["open", "fsync", "replace", "fsync 2", "close 2"]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@each_case("step", STEPS, file=new_file)
 def test_a_crash_leaves_the_old_login_or_the_new_one(file: LoginFile, step: str) -> None:
     old, new = StoredLogin(access_token="old", tokens="{}"), StoredLogin(access_token="new", tokens="{}")
     file.write(old)
@@ -570,7 +574,7 @@ async def test_a_renewed_token_that_is_refused_too_is_replaced_by_the_next_login
         assert dict(parse_qsl(urlsplit(visitor.visited[0]).query))["scope"] == "new"
 
 
-@pytest.mark.parametrize("grant", ["authorization_code", "client_credentials"])
+@each_case("grant", ["authorization_code", "client_credentials"], file=new_file)
 async def test_a_server_that_is_never_content_is_asked_three_times(file: LoginFile, grant: Any) -> None:
     gate = Gate()
 
@@ -596,7 +600,7 @@ async def test_a_server_that_is_never_content_is_asked_three_times(file: LoginFi
 DOCUMENT = "https://me.example/client.json"
 
 
-@pytest.mark.parametrize("supported", [True, False])
+@each_case("supported", [True, False], file=new_file)
 async def test_a_metadata_document_comes_before_a_registration(file: LoginFile, supported: bool) -> None:
     gate = Gate()
     gate.metadata["client_id_metadata_document_supported"] = supported
@@ -665,7 +669,7 @@ REFUSALS: dict[str, tuple[Json, OAuthClient, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSALS)
+@each_case("case", REFUSALS, file=new_file)
 async def test_an_authorization_server_that_breaks_the_rules_gets_nothing(file: LoginFile, case: str) -> None:
     gate = Gate()
     metadata, client, text = REFUSALS[case]
