@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import MARK, REPO
+from tests.conftest import REPO
+from tests.process_watch import MARK
 
 FIXTURES = REPO / "tests" / "fixtures" / "hosts"
 

@@ -16,10 +16,10 @@ import pytest
 
 from switchboard_mcp.broker import joining, shim
 from tests.brokers import brokers_of
-from tests.conftest import MARK
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.stress import until
 from tests.e2e.workspaces import add_child, configure, scripted
+from tests.process_watch import MARK
 from tests.processes import lives
 
 # Tells what it was started with, and ends by itself if it is asked to.

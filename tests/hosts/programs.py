@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import pytest
 
-from tests.conftest import MARK
 from tests.patience import PATIENCE_S
+from tests.process_watch import MARK
 
 Json = dict[str, Any]
 NPM = Path(__file__).resolve().parent / "npm"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import MARK
 from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO
 from tests.hosts.programs import (
@@ -25,6 +24,7 @@ from tests.hosts.programs import (
     lines,
 )
 from tests.patience import PATIENCE_S
+from tests.process_watch import MARK
 
 pytestmark = [pytest.mark.e2e]
 TRACKER = [*PYTHON, str(REPO / "examples" / "demo" / "tracker.py")]

@@ -38,6 +38,8 @@ REMOVED_KEYS = {
     "mail.a2a": "Agents of other systems use the mail tools over MCP, at `/mcp`.",
     "mail.claudeTeams": "Members of a team use the mail tools, as other hosts do.",
     "tasks": "Hosts get the tasks of servers of their own protocol version; other calls wait for their result.",
+    "sandbox.image": "Sandboxes use the system's own files.",
+    "suites.*.sandbox.image": "Sandboxes use the system's own files.",
     "find.learn": "`find` searches by words alone.",
     "find.meaning": "`find` searches by words alone.",
 }

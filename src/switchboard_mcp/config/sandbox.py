@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 Preset = Literal["strict", "workspace", "browser", "off"]
-Mechanism = Literal["auto", "linux", "bubblewrap", "docker", "podman", "seatbelt"]
-CONTAINERS = ("docker", "podman")
+Mechanism = Literal["auto", "linux", "bubblewrap"]
 Mebibytes = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=1)]
 Path = Annotated[str, Meta(min_length=1)]
@@ -90,12 +89,8 @@ class SandboxSettings(
     its own cache, with a loopback of its own. `browser`: as `workspace`, for servers that start a browser, with
     network. `off`: no sandbox. Default: `workspace` in governed mode, or if anything is set here; otherwise `off`."""
     mechanism: Mechanism | None = None
-    """`linux`: Switchboard makes the sandbox itself. `bubblewrap`: by `bwrap`. `docker`, `podman`: a container of
-    `image`. `seatbelt`: `sandbox-exec` of macOS. One that does not work here refuses to start the child. Default:
-    `auto`, which is `linux`, or `bubblewrap` if only that works here."""
-    image: str | None = None
-    """The image of a container, such as `node:22-slim`. It has the system and interpreters; the child's own files are
-    mounted."""
+    """`linux`: Switchboard makes the sandbox itself. `bubblewrap`: by `bwrap`. One that does not work here refuses
+    to start the child. Default: `auto`, which is `linux`, or `bubblewrap` if only that works here."""
     required: bool | None = None
     """Refuse to start the child if this system cannot keep all promises of its sandbox. Default: false."""
     files: SandboxFiles = NO_FILES
@@ -132,8 +127,6 @@ class SandboxWords(
     """The preset."""
     mechanism: Mechanism = "auto"
     """The program or the system calls that make it."""
-    image: str = ""
-    """The image, for a container."""
     required: bool = False
     """True if the child does not start unless all promises hold."""
     read: list[str] = []
@@ -258,7 +251,7 @@ def _add(words: SandboxWords, layer: SandboxSettings) -> SandboxWords:
         changes |= {"network": "hosts", "hosts": list(layer.network)}
     elif layer.network is not None:
         changes |= {"network": layer.network, "hosts": []}
-    for name in ("mechanism", "image", "required", "processes", "env"):
+    for name in ("mechanism", "required", "processes", "env"):
         if getattr(layer, name) is not None:
             changes[name] = getattr(layer, name)
     names = zip(SandboxLimits.__struct_fields__, SandboxLimits.__struct_encode_fields__, strict=True)
@@ -275,10 +268,6 @@ def sandbox_mistakes(value: Sandbox | None) -> Iterator[tuple[str, str]]:
     """Yield the key and the message of each mistake that the types of the settings do not rule out."""
     if not isinstance(value, SandboxSettings):
         return
-    if value.image is not None and (not value.image or value.image.startswith("-")):
-        yield "image", "must be the name of an image, such as `node:22-slim`."
-    if value.mechanism in CONTAINERS and value.image is None:
-        yield "image", f"is needed for the mechanism `{value.mechanism}`, such as `node:22-slim`."
     lists = {"read": value.files.read, "write": value.files.write, "protect": value.files.protect or []}
     for name, paths in lists.items():
         for index, path in enumerate(paths):

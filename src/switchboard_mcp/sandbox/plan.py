@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from switchboard_mcp.config.sandbox import (
     BASIC_ENV,
-    CONTAINERS,
     HostRule,
     SandboxWords,
     fill_path,
@@ -127,7 +126,7 @@ def make_plan(
     held, mechanism = promises(words, support), mechanism_of(words, support)
     support = inside(words, support)
     has_view, has_network = support.mount, support.network and words.network != "all"
-    tmp = TMP if has_view or mechanism in CONTAINERS else os.path.join(places.cache, "tmp")
+    tmp = TMP if has_view else os.path.join(places.cache, "tmp")
     cwd = os.path.realpath(launch.cwd)
     program = find_program(launch.argv, launch.env, launch.cwd, packages_folder(places))
     known = {

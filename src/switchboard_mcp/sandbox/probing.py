@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from switchboard_mcp.sandbox.mechanisms import SANDBOX_EXEC, bubblewrap_argv
+from switchboard_mcp.sandbox.mechanisms import bubblewrap_argv
 from switchboard_mcp.sandbox.programs import find_program, is_system
 from switchboard_mcp.sandbox.promises import Support
 
@@ -33,9 +33,8 @@ def find_support(mechanisms: Container[str] = ()) -> Support:
 
 def find_programs() -> dict[str, str]:
     """Return the programs that make sandboxes, by mechanism."""
-    names = {"bubblewrap": "bwrap", "docker": "docker", "podman": "podman", "seatbelt": SANDBOX_EXEC}
-    found = {mechanism: shutil.which(name) for mechanism, name in names.items()}
-    return {mechanism: path for mechanism, path in found.items() if path}
+    bubblewrap = shutil.which("bwrap")
+    return {"bubblewrap": bubblewrap} if bubblewrap else {}
 
 
 def find_bubblewrap() -> Support | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from switchboard_mcp.config.sandbox import CONTAINERS, Mechanism, SandboxWords
+from switchboard_mcp.config.sandbox import Mechanism, SandboxWords
 
 NO_NAMESPACES = "this system allows no user namespaces here"
 
@@ -76,15 +76,9 @@ def unusable(words: SandboxWords, support: Support) -> str:
     name = words.mechanism
     if name == "linux" and support.system != "linux":
         return f"the mechanism `linux` does not exist on {support.system}"
-    if name == "seatbelt" and support.system != "darwin":
-        return "the mechanism `seatbelt` exists on macOS only"
     if name == "bubblewrap" and support.bubblewrap is None:
         is_there = "bubblewrap" in support.programs
         return "`bwrap` does not work here" if is_there else "`bwrap` is not installed"
-    if name in CONTAINERS:
-        if name not in support.programs:
-            return f"`{name}` is not installed"
-        return "" if words.image else f"the mechanism `{name}` needs an `image`"
     return ""
 
 
@@ -92,7 +86,7 @@ def promises(words: SandboxWords, support: Support) -> list[Promise]:
     """Return every promise that these words make, with what keeps it here."""
     if not words.is_on:
         return []
-    mechanism, own = mechanism_of(words, support), inside(words, support)
+    own = inside(words, support)
     found = [
         _files(own),
         _attributes(own),
@@ -109,32 +103,11 @@ def promises(words: SandboxWords, support: Support) -> list[Promise]:
         found.append(_processes(words, own))
     found.append(_limits(words, own))
     why = unusable(words, support)
-    if not why and support.system != "linux" and mechanism == "linux":
-        why = f"sandboxes are not applied on {support.system} by default"
+    if not why and support.system != "linux":
+        why = f"sandboxes are not applied on {support.system}"
     if why:
         return [Promise(promise.name, promise.text, why=why) for promise in found]
-    if mechanism in NOT_KEPT:
-        return [_by_program(promise, mechanism, words) for promise in found]
     return found
-
-
-# What other programs do not keep, by mechanism and promise. Everything else they do, by their documentation.
-_CONTAINER = {"processes": "containers start any program that the image has"}
-NOT_KEPT: dict[str, dict[str, str]] = {
-    "docker": _CONTAINER,
-    "podman": _CONTAINER,
-    "seatbelt": {"limits": "limits are not set on macOS", "processes": "macOS has no list of programs here"},
-}
-
-
-def _by_program(promise: Promise, mechanism: str, words: SandboxWords) -> Promise:
-    why = NOT_KEPT[mechanism].get(promise.name, "")
-    if promise.name == "network" and words.network == "hosts" and mechanism in CONTAINERS:
-        why = "containers have no host rules, so its network is open"
-    if promise.name == "processes" and words.processes is False and mechanism == "seatbelt":
-        why = ""
-    by = "" if why else f"{mechanism}, not tested"
-    return Promise(promise.name, promise.text, by=by, why=why)
 
 
 def _files(support: Support) -> Promise:

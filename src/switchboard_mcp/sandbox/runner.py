@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import marshal
 import os
-import secrets
 import socket
 import sys
 from collections import deque
@@ -20,7 +19,7 @@ from time import monotonic
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from switchboard_mcp.config.sandbox import CONTAINERS, SandboxWords
+from switchboard_mcp.config.sandbox import SandboxWords
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.sandbox import installations
 from switchboard_mcp.sandbox.denials import (
@@ -33,7 +32,7 @@ from switchboard_mcp.sandbox.denials import (
     sentences,
 )
 from switchboard_mcp.sandbox.egress import Egress
-from switchboard_mcp.sandbox.mechanisms import bubblewrap_argv, client_env, container_argv, seatbelt_argv
+from switchboard_mcp.sandbox.mechanisms import bubblewrap_argv
 from switchboard_mcp.sandbox.plan import Launch as Launch
 from switchboard_mcp.sandbox.plan import Places, SandboxPlan, make_plan, packages_folder
 from switchboard_mcp.sandbox.probing import CONFINE, find_bubblewrap, find_programs, interpreter, tools
@@ -70,7 +69,6 @@ class RunningSandbox:
         self.words = words
         self.plan = plan
         self.egress: Egress | None = None
-        self.on_close: Callable[[], None] | None = None
         self.refusals = Refusals()
         self.is_shared = False  # several sessions have used the process
         self._reported: set[Denial] = set()
@@ -95,9 +93,7 @@ class RunningSandbox:
         self.refusals = earlier
 
     def program_pid(self, pid: int) -> int:
-        """Return the process of the child's program: behind bubblewrap, or 0 for a container, whose files differ."""
-        if self.plan.mechanism in CONTAINERS:
-            return 0
+        """Return the process of the child's program: with bubblewrap, the one behind it."""
         for _ in range(
             2 if self.plan.mechanism == "bubblewrap" else 0
         ):  # bubblewrap, and its first process inside
@@ -109,9 +105,6 @@ class RunningSandbox:
         """End its connections."""
         if self.egress is not None:
             self.egress.close()
-        if self.on_close is not None:
-            self.on_close()
-            self.on_close = None
 
     def _host_denied(self, host: str, port: int) -> None:
         denial = host_denial(host, port)
@@ -197,7 +190,6 @@ class SandboxRunner:
         self._support: asyncio.Future[Support] | None = None
         self._bubblewrap: asyncio.Future[Support | None] | None = None
         self._installing: dict[str, asyncio.Task[str | Failure]] = {}  # by folder
-        self._removals: set[asyncio.Task[ChildProcess]] = set()
 
     async def support(self) -> Support:
         """Return what this system offers; tried once, in a forked process."""
@@ -267,8 +259,7 @@ class SandboxRunner:
         """Install the package of a package runner, unless it is installed already; return what is to be run."""
         folder = packages_folder(self.places(child))
         installation = installations.find_installation(launch, folder, self._home)
-        mechanism = mechanism_of(words, await self.support_for(words))
-        if installation is None or mechanism not in ("linux", "bubblewrap"):
+        if installation is None:
             return launch, words
         program = await asyncio.to_thread(installations.installed_program, installation)
         if not program:
@@ -351,11 +342,6 @@ class SandboxRunner:
             return await self._start_confined(child, words, prepare, on_denial)
         plan = prepare()
         sandbox = RunningSandbox(child, words, plan, on_denial)
-        if mechanism in CONTAINERS:
-            return await self._start_container(words, plan, launch, support, sandbox), sandbox
-        if mechanism == "seatbelt":
-            env, cwd = plan.launch.env, plan.launch.cwd
-            return await self._launcher.spawn(seatbelt_argv(words, plan), env, cwd), sandbox
         if support.system != "linux":
             return await self._launcher.spawn(launch.argv, launch.env, launch.cwd), sandbox
         ours, theirs = socket.socketpair()
@@ -420,32 +406,6 @@ class SandboxRunner:
             for fd in (process.stdin, process.stdout, process.stderr):
                 os.close(fd)
             raise
-        return process
-
-    async def _start_container(
-        self,
-        words: SandboxWords,
-        plan: SandboxPlan,
-        launch: Launch,
-        support: Support,
-        sandbox: RunningSandbox,
-    ) -> ChildProcess:
-        program = support.programs[plan.mechanism]
-        name = f"switchboard-{secrets.token_hex(8)}"
-        user = (os.geteuid(), os.getegid())
-        argv = container_argv(program, name, words, plan, launch, user)
-        process = await self._launcher.spawn(argv, client_env(plan.launch.env, self._environ), "/")
-
-        def remove() -> None:
-            """Remove the container: its daemon keeps it if only the client is killed."""
-            command = [program, "rm", "--force", name]
-            task = asyncio.get_running_loop().create_task(
-                self._launcher.spawn(command, dict(self._environ), "/")
-            )
-            self._removals.add(task)
-            task.add_done_callback(self._removals.discard)
-
-        sandbox.on_close = remove
         return process
 
 

@@ -137,7 +137,7 @@ def _kept(report: SandboxReport) -> str:
 def describe_support(support: Support) -> str:
     """Describe in one line which sandbox features the system has."""
     if support.system != "linux":
-        return f"{support.system}: sandboxes are applied with the mechanism `seatbelt` only"
+        return f"{support.system}: sandboxes are applied on Linux only"
     has = {
         f"Landlock {support.landlock}" if support.landlock else "Landlock": bool(support.landlock),
         "seccomp": support.seccomp,
@@ -161,7 +161,7 @@ def _show_child(report: SandboxReport, out: Screen) -> None:
     programs = words.processes
     facts = {
         "preset": f"{words.preset}{', required' if words.required else ''}",
-        "mechanism": "" if words.mechanism == "auto" else f"{words.mechanism} {words.image}".strip(),
+        "mechanism": "" if words.mechanism == "auto" else words.mechanism,
         "package": report.package,
         "reads": ", ".join((*report.read, "programs and libraries of the system")),
         "writes": ", ".join((*report.write, "a temporary folder of its own")),
