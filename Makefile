@@ -15,12 +15,12 @@ demo: ## show in half a minute what Switchboard does
 	@$(PYTHON_BIN) examples/demo.py
 
 test: ## all checks and all tests, with real servers (ARGS="-k name" goes to pytest)
-	@scripts/setup dev servers npm conformance browser hosts nginx redis postgres tmux bubblewrap
+	@scripts/setup dev pythons servers npm conformance browser hosts nginx redis postgres tmux bubblewrap
 	@scripts/check
 	@WORKERS=$(WORKERS) scripts/test $(ARGS)
 
 soak: ## the long tests: the parts before a release, or one (ARGS=crashes, floods, fuzz, hosts, conformance, upgrade, all)
-	@scripts/setup dev servers npm conformance browser hosts nginx redis tmux bubblewrap
+	@scripts/setup dev servers npm conformance browser hosts nginx redis postgres tmux bubblewrap
 	@WORKERS=$(WORKERS) scripts/soak $(ARGS)
 
 fuzz: ## random inputs from hosts, children, files, Redis and HTTP, for 10 minutes (ARGS=SECONDS)
@@ -69,6 +69,6 @@ lock: ## regenerate the lock files (ARGS=--upgrade for newer versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove everything that setup, tests and builds made
-	@rm -rf .venv .venv-servers tests/npm/node_modules tests/browser/apps/node_modules tests/conformance/npm-*/node_modules tests/hosts/npm/node_modules \
+	@rm -rf .venv .venv-debian .venv-newest .venv-servers tests/npm/node_modules tests/browser/apps/node_modules tests/conformance/npm-*/node_modules tests/hosts/npm/node_modules \
 	  .setup.log .setup.lock dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

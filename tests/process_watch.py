@@ -1,7 +1,7 @@
 """A pytest plugin: tests that start processes leave none behind, and all other tests start none.
 
-Everything outside `tests/unit` may start processes. In `tests/unit` the mark `processes` allows it: for the folders in
-`PROCESS_FOLDERS`, and for the files and tests that carry it.
+Everything outside `tests/unit` may start processes. In `tests/unit` the mark `processes` allows it: for the folders and
+files in `WITH_PROCESSES`, and for the tests that carry it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,33 @@ from tests.e2e import command_server
 from tests.processes import adopts_orphans, living
 
 TESTS = Path(__file__).resolve().parent
-# Folders of tests/unit that are about processes.
-PROCESS_FOLDERS = ("",)
+# Folders and files below tests/unit that start processes.
+WITH_PROCESSES = (
+    "broker/test_address.py",
+    "broker/test_peers.py",
+    "cli/commands/test_ask.py",
+    "cli/commands/test_completions.py",
+    "cli/commands/test_empty_workspace.py",
+    "cli/commands/test_init.py",
+    "cli/commands/test_wrap.py",
+    "cli/doctor/test_program_findings.py",
+    "cli/test_completion_names.py",
+    "cli/test_declarations.py",
+    "cli/test_start_all.py",
+    "database",
+    "mail/conversations/test_recall_races.py",
+    "mail/terminal/test_terminal_registry.py",
+    "mail/test_presence.py",
+    "observability/audit",
+    "observability/test_log.py",
+    "policy/launch/test_surroundings.py",
+    "programs",
+    "sandbox",
+    "server/http/test_front_imports.py",
+    "system/test_processes.py",
+    "transport/http/test_oauth.py",
+    "transport/process",
+)
 MARK = "SWITCHBOARD_TEST_ID"
 # Asked once: a test that replaces `os.getpid` must not make all processes of the machine look like its own.
 OWN_PID = os.getpid()
@@ -76,7 +101,7 @@ GUARD = ProcessGuard()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    allowed = tuple(TESTS / "unit" / folder for folder in PROCESS_FOLDERS)
+    allowed = tuple(TESTS / "unit" / path for path in WITH_PROCESSES)
     for item in items:
         if not item.path.is_relative_to(TESTS / "unit") or any(map(item.path.is_relative_to, allowed)):
             item.add_marker(pytest.mark.processes)

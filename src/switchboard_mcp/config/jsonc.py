@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 
-_STRING = r'"(?:[^"\\\n]|\\.)*+"?'
+# A string that is not closed ends with its line, so that the JSON decoder can say where.
+_STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?'
 # Each match is everything up to the next comment or comma, and that one: few matches, so few calls back into Python.
-_COMMENT = rf'((?:[^"/]|{_STRING}|/(?![/*]))*+)(//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|\Z)'
-_TRAILING_COMMA = rf'((?:[^",]|{_STRING}|,(?![ \t\r\n]*[}}\]]))*+)(,|\Z)'
+# The first group never gives back, since the second matches anywhere; it is bounded, for each repetition takes memory.
+_COMMENT = rf'([^"/]*(?:(?:{_STRING}|/(?![/*]))[^"/]*){{0,1000}})(//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|)'
+_TRAILING_COMMA = rf'([^",]*(?:(?:{_STRING}|,(?![ \t\r\n]*[}}\]]))[^",]*){{0,1000}})(,|)'
 
 
 class JsoncError(ValueError):

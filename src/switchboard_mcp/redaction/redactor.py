@@ -82,13 +82,13 @@ _EDGE = r"(?<![A-Za-z0-9_-])"
 # Searching for the signs first is cheap and saves the expression for most texts.
 _SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Kept: the scheme, the user, the header's name. Masked: what follows.
-    (r"(?P<url>://[^\s/?#@:\"'<>]{0,256}+:)[^\s/?#\"'<>]{1,256}@", ("://",)),
+    (r"(?P<url>://[^\s/?#@:\"'<>]{0,256}:)[^\s/?#\"'<>]{1,256}@", ("://",)),
     (
         _EDGE
-        + r"(?P<scheme>(?i:bearer|basic)[ \t]{1,8})(?=[A-Za-z._~+/-]{0,256}[0-9=])[A-Za-z0-9._~+/=-]{8,}+",
+        + r"(?P<scheme>(?i:bearer|basic)[ \t]{1,8})(?=[A-Za-z._~+/-]{0,256}[0-9=])[A-Za-z0-9._~+/=-]{8,}",
         ("bearer", "basic"),
     ),
-    (_EDGE + r"(?P<cookie>(?i:set-cookie|cookie):[ \t]{0,8})[^\r\n\"']++", ("cookie",)),
+    (_EDGE + r"(?P<cookie>(?i:set-cookie|cookie):[ \t]{0,8})[^\r\n\"']+", ("cookie",)),
     # Masked whole.
     (
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,50}-----|\Z)",
@@ -96,26 +96,26 @@ _SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (_EDGE + r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Za-z])", ("akia", "asia", "abia", "acca")),
     (
-        _EDGE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_[A-Za-z0-9_]{20,}+|glpat-[A-Za-z0-9_-]{16,}+)",
+        _EDGE + r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,})",
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat"),
     ),
-    (_EDGE + r"(?:xox[a-z]-[A-Za-z0-9-]{8,}+|xapp-[A-Za-z0-9-]{8,}+)", ("xox", "xapp")),
-    (_EDGE + r"sk-(?=[A-Za-z_-]{0,256}[0-9])[A-Za-z0-9_-]{16,}+", ("sk-",)),
+    (_EDGE + r"(?:xox[a-z]-[A-Za-z0-9-]{8,}|xapp-[A-Za-z0-9-]{8,})", ("xox", "xapp")),
+    (_EDGE + r"sk-(?=[A-Za-z_-]{0,256}[0-9])[A-Za-z0-9_-]{16,}", ("sk-",)),
     (
-        _EDGE + r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{10,}+|whsec_[A-Za-z0-9+/=]{16,}+)",
+        _EDGE + r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{16,})",
         ("sk_", "rk_", "whsec"),
     ),
     (
-        _EDGE + r"(?:AIza[0-9A-Za-z_-]{35}|ya29\.[0-9A-Za-z_-]{20,}+|GOCSPX-[0-9A-Za-z_-]{20,}+)",
+        _EDGE + r"(?:AIza[0-9A-Za-z_-]{35}|ya29\.[0-9A-Za-z_-]{20,}|GOCSPX-[0-9A-Za-z_-]{20,})",
         ("aiza", "ya29", "gocspx"),
     ),
-    (_EDGE + r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{4,}+(?:\.[A-Za-z0-9_-]*+){0,3}", ("eyj",)),
+    (_EDGE + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*){0,3}", ("eyj",)),
     (
-        _EDGE + r"(?:npm_[A-Za-z0-9]{30,}+|pypi-[A-Za-z0-9_-]{20,}+|hf_[A-Za-z0-9]{20,}+)",
+        _EDGE + r"(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{20,}|hf_[A-Za-z0-9]{20,})",
         ("npm_", "pypi-", "hf_"),
     ),
     (
-        _EDGE + r"(?:SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}+|dop_v1_[a-f0-9]{32,}+|sbp_[a-f0-9]{32,}+)",
+        _EDGE + r"(?:SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|dop_v1_[a-f0-9]{32,}|sbp_[a-f0-9]{32,})",
         ("sg.", "dop_v1", "sbp_"),
     ),
     # The path of a webhook is its key.
@@ -123,7 +123,7 @@ _SHAPES: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"(?P<hook>(?:hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/"
             r"|\.webhook\.office\.com/webhookb2/|outlook\.office\.com/webhook/|api\.telegram\.org/bot"
-            r"|hooks\.zapier\.com/hooks/catch/))[^\s\"'<>?#\\]{4,1024}+"
+            r"|hooks\.zapier\.com/hooks/catch/))[^\s\"'<>?#\\]{4,1024}"
         ),
         ("hooks.slack", "/api/webhooks", "office.com/webhook", "telegram.org/bot", "hooks.zapier"),
     ),
@@ -141,14 +141,14 @@ _NAME_TERM = (
 )
 # Other names are not matched at all: `error: token=abc` must not be read as one pair.
 _PAIR = (
-    r"(?<![\w.-])(?:(?P<option>--(?=[\w.-]{0,128}?" + _NAME_TERM + r")[\w.-]{1,128}+[ \t]{1,8})(?!-)"
-    r"|(?P<name>(?i:api|private|access|account)[ ](?i:key)[\w.-]{0,64}+"
-    r"|(?=[\w.-]{0,128}?" + _NAME_TERM + r")[\w.-]{1,128}+)"
+    r"(?<![\w.-])(?:(?P<option>--(?=[\w.-]{0,128}?" + _NAME_TERM + r")[\w.-]{1,128}[ \t]{1,8})(?!-)"
+    r"|(?P<name>(?i:api|private|access|account)[ ](?i:key)[\w.-]{0,64}"
+    r"|(?=[\w.-]{0,128}?" + _NAME_TERM + r")[\w.-]{1,128})"
     r"(?P<between>\\{0,4}[\"']?[ \t]{0,8}(?P<sign>[:=]|=>)[ \t]{0,8}))"
-    r"(?:(?P<quoted>\\{1,4}[\"'])[^\"'\\]*+"
-    r"|(?P<double>\")(?:[^\"\\]|\\.)*+"
-    r"|(?P<single>')(?:[^'\\]|\\.)*+"
-    r"|(?P<bare>(?:(?i:bearer|basic|token|digest|negotiate)[ \t]{1,8})?[^\s\"'\\,;&<>()\[\]{}]++))"
+    r"(?:(?P<quoted>\\{1,4}[\"'])[^\"'\\]*"
+    r"|(?P<double>\")[^\"\\]*(?:\\.[^\"\\]*)*"
+    r"|(?P<single>')[^'\\]*(?:\\.[^'\\]*)*"
+    r"|(?P<bare>(?:(?i:bearer|basic|token|digest|negotiate)[ \t]{1,8})?[^\s\"'\\,;&<>()\[\]{}]+))"
 )
 _NUMBER_OR_NULL = r"[+-]?[0-9][0-9.,_]*[a-z%]{0,2}|true|false|null|none|undefined|nan|nil"
 

@@ -18,7 +18,7 @@ from switchboard_mcp.setup.edit.text_edit import UnsafeEditError
 
 Kind = Literal["object", "array", "scalar"]
 _decode = json.JSONDecoder().raw_decode
-_BLANK = re.compile(r"[ \t\r\n\ufeff]*+")
+_BLANK = re.compile(r"[ \t\r\n\ufeff]*")
 
 
 class JsonNode:

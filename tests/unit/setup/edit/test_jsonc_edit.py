@@ -177,7 +177,7 @@ def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
         ('{"mcpServers": {} /* ', "never closed"),
         ('{"mcpServers": {}, "mcpServers": {}}', "twice"),
         ('{"mcpServers": []}', "not a map of servers"),
-        ("[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         ('{"a": "\\x"}', "not valid JSON"),
     ],
 )
