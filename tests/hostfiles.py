@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.conftest import REPO
-from tests.process_watch import MARK
+from tests.processes import MARK
 
 FIXTURES = REPO / "tests" / "fixtures" / "hosts"
 

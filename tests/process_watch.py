@@ -23,7 +23,7 @@ import pytest
 
 from tests.brokers import stop_idle_brokers
 from tests.e2e import command_server
-from tests.processes import adopts_orphans, living
+from tests.processes import MARK, adopts_orphans, living
 
 TESTS = Path(__file__).resolve().parent
 # Folders and files below tests/unit that start processes.
@@ -53,7 +53,6 @@ WITH_PROCESSES = (
     "transport/http/test_oauth.py",
     "transport/process",
 )
-MARK = "SWITCHBOARD_TEST_ID"
 # Asked once: a test that replaces `os.getpid` must not make all processes of the machine look like its own.
 OWN_PID = os.getpid()
 # A process that was told to stop may need a moment; one that needs longer was not told.

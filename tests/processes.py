@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import psutil
 
+# The variable of the environment that holds the mark of a test.
+MARK = "SWITCHBOARD_TEST_ID"
 _PR_GET_CHILD_SUBREAPER = 37
 
 

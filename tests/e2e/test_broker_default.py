@@ -19,8 +19,7 @@ from tests.brokers import brokers_of
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.stress import until
 from tests.e2e.workspaces import add_child, configure, scripted
-from tests.process_watch import MARK
-from tests.processes import lives
+from tests.processes import MARK, lives
 
 # Tells what it was started with, and ends by itself if it is asked to.
 CHILD = scripted(

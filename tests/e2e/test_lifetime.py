@@ -18,8 +18,7 @@ from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.stress import until
 from tests.e2e.workspaces import MOCK_CHILD, WHOLE_RESULTS, add_child, configure, faulty, scripted
 from tests.patience import PATIENCE_S
-from tests.process_watch import MARK
-from tests.processes import lives
+from tests.processes import MARK, lives
 
 WITHOUT_UVLOOP = [
     sys.executable,

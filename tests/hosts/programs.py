@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.process_watch import MARK
+from tests.processes import MARK
 
 Json = dict[str, Any]
 NPM = Path(__file__).resolve().parent / "npm"

@@ -24,7 +24,7 @@ from tests.hosts.programs import (
     lines,
 )
 from tests.patience import PATIENCE_S
-from tests.process_watch import MARK
+from tests.processes import MARK
 
 pytestmark = [pytest.mark.e2e]
 TRACKER = [*PYTHON, str(REPO / "examples" / "demo" / "tracker.py")]
