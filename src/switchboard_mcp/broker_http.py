@@ -81,7 +81,11 @@ class BrokerHttp:
         )
         address = BindAddress(listener, LOOPBACK, "", TokenTable({"": token, **tokens}), info)
         self._watch.keep()
-        front = HttpServer(runtime.gateway, http, LOOPBACK, address.tokens, log, joined=self._joined)
+        hide = runtime.context.redactor.register
+        front = HttpServer(
+            runtime.gateway, http, LOOPBACK, address.tokens, log, joined=self._joined, hide=hide
+        )
+        runtime.tokens = front
         enable_dashboard(front, address, runtime, switch_child)
         await front.listen(listener)
         self._front, self._address = front, format_address(LOOPBACK, port)
@@ -98,7 +102,7 @@ class BrokerHttp:
                 async with asyncio.timeout(POLL_S):
                     await self._stopped.wait()
             unused_s = 0.0 if front.is_in_use else unused_s + POLL_S
-        self._front = None
+        self._front = self._runtime.tokens = None
         self._watch.release()
         sweeper.cancel()
         await front.stop()

@@ -59,7 +59,15 @@ async def serve_http(
         services = switchboard.context
         services.shared_capabilities = SHARED_CAPABILITIES
         services.default_principal = switchboard.gateway.default_principal = "http"
-        front = HttpServer(switchboard.gateway, workspace.config.http, address.host, address.tokens, log)
+        front = HttpServer(
+            switchboard.gateway,
+            workspace.config.http,
+            address.host,
+            address.tokens,
+            log,
+            hide=redactor.register,
+        )
+        switchboard.tokens = front
         await front.listen(address.listener)
         link = enable_dashboard(front, address, switchboard, switch_child)
         sweeper = services.start_task(front.sweep())

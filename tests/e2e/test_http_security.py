@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -92,6 +93,43 @@ def test_without_the_right_token_nobody_gets_in(web: Web, header: str | None, re
 
 def test_the_scheme_is_read_in_any_case(web: Web) -> None:
     assert ask(web, Authorization=f"bEARER  {web.token}").status == 200
+
+
+def test_a_running_server_follows_new_and_revoked_tokens(workspace: Path) -> None:
+    configure(workspace, {})
+    with serving(workspace) as web:
+
+        def await_status(token: str, expected: int, path: str = "/api/overview") -> None:
+            deadline = time.monotonic() + PATIENCE_S
+            while (
+                status := web.ask("GET", path, None, {"Authorization": f"Bearer {token}"}).status
+            ) != expected:
+                assert time.monotonic() < deadline, status
+
+        def create() -> str:
+            made = shell.run(workspace, "token", "new", "ada", "--dashboard", "admin", "--json")
+            token: str = json.loads(made.stdout)["token"]
+            await_status(token, 200)
+            return token
+
+        token = create()
+        login = web.ask("POST", "/api/login", json.dumps({"token": token}).encode(), {"Authorization": None})
+        cookie = {"Authorization": None, "Cookie": login.headers["set-cookie"].partition(";")[0],
+                  "X-Page-Key": json.loads(login.body)["pageKey"]}  # fmt: skip
+        assert web.ask("GET", "/api/overview", None, cookie).status == 200
+        session = ask(web, Authorization=f"Bearer {token}")
+        assert session.status == 200
+        assert shell.run(workspace, "token", "revoke", "ada").returncode == 0
+        await_status(token, 401)
+        await_status(token, 401, "/status")
+        assert web.ask("GET", "/api/overview", None, cookie).status == 401
+        second = create()
+        assert (
+            web.ask("GET", "/api/overview", None, cookie).status == 401
+        )  # of the same name, and another token
+        await_status(token, 401)
+        await_status(second, 200)
+        assert "restart_needed" not in web.log.read_text()
 
 
 def test_a_named_token_is_shown_once_stored_as_its_hash_and_can_be_revoked(workspace: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from switchboard_mcp.children.context import ChildContext
 from switchboard_mcp.children.registry import ChildRegistry
 from switchboard_mcp.config.gate import gate_settings
 from switchboard_mcp.config.models import APPROVALS_FILE, SWITCHBOARD_NAME, Config, Workspace
-from switchboard_mcp.config.sections import NO_LIMITS, PROGRAM_NAME, token_profiles
+from switchboard_mcp.config.sections import NO_LIMITS, PROGRAM_NAME, Token, token_profiles
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
@@ -31,10 +31,20 @@ if TYPE_CHECKING:
     from switchboard_mcp.policy.governance import GovernedWorkspace
 
 
+class TokenReader(Protocol):
+    """A server whose clients have named tokens."""
+
+    def revoke_missing(self, configured: Mapping[str, str | Token]) -> None:
+        """Revoke the tokens that the config no longer has, and end the sessions of their holders."""
+
+    def take_tokens(self, configured: Mapping[str, str | Token]) -> None:
+        """Accept the tokens of the config from now on, and no others. Raises if one is unusable."""
+
+
 class Runtime(Struct):
     """The running components. `profile` applies to every client that has no other.
 
-    `config_version` is that of the files whose settings are all applied.
+    `config_version` is that of the files whose settings are all applied. `tokens` is the HTTP server, if there is one.
     """
 
     workspace: Workspace
@@ -43,6 +53,7 @@ class Runtime(Struct):
     context: ChildContext
     profile: str = ""
     config_version: ConfigVersion = ()
+    tokens: TokenReader | None = None
 
 
 def govern_workspace(workspace: Workspace, environ: Mapping[str, str]) -> GovernedWorkspace | None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.config.models import RELOAD, SWITCHBOARD_NAME, ChildSpec, Config, Workspace
-from switchboard_mcp.config.sections import REVOKED_PROFILE, Token, token_profiles, token_text
+from switchboard_mcp.config.sections import REVOKED_PROFILE, Token, token_text
 from switchboard_mcp.config.watch_paths import config_version, watched_files
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.gateway import prompts_resources
@@ -88,9 +88,14 @@ class Reloader:
         version = config_version(self.runtime.workspace.folder, self._config_file)
         try:
             fresh = await asyncio.to_thread(self._load)
+            tokens = self.runtime.tokens
+            if tokens is not None:  # also if the rest of the config is refused
+                tokens.revoke_missing(fresh.config.http.tokens)
             # In governed mode approvals are kept in another file and may have changed too.
             if fresh != self._loaded or self.runtime.workspace.config.governance.mode != "open":
                 apply(self.runtime, fresh)
+                if tokens is not None:
+                    tokens.take_tokens(fresh.config.http.tokens)
                 self._warn_restart_needed(fresh)
             self._reload_locks()
             self._loaded, self.last_refusal = fresh, ""
@@ -179,7 +184,8 @@ def _replace_children(
 
 
 def _restart_only(current: Config, fresh: Config) -> list[str]:
-    """Return the changed settings that only take effect at the next start."""
+    """Return the changed settings that only take effect at the next start. Tokens are taken over at once."""
+    fresh = replace(fresh, http=replace(fresh.http, tokens=current.http.tokens))
     names = (name for name in Config.__struct_fields__ if "restart" in RELOAD[name])
     return [name for name in names if getattr(fresh, name) != getattr(current, name)]
 
@@ -193,8 +199,7 @@ def _keep_restart_only(current: Workspace, fresh: Workspace) -> Workspace:
     """Return the new workspace with the current values of settings that need a restart."""
     restart_only = _restart_only(current.config, fresh.config)
     config = replace(fresh.config, **{name: getattr(current.config, name) for name in restart_only})
-    if "http" in restart_only:
-        config = replace(config, http=replace(config.http, tokens=_tokens(current.config, fresh.config)))
+    config = replace(config, http=replace(config.http, tokens=_tokens(current.config, fresh.config)))
     own = [spec for spec in current.children if _needs_restart(spec)]
     children = [spec for spec in fresh.children if not _needs_restart(spec)]
     names = {spec.name for spec in children if not spec.incomplete}
@@ -208,14 +213,13 @@ def _keep_restart_only(current: Workspace, fresh: Workspace) -> Workspace:
 
 
 def _tokens(current: Config, fresh: Config) -> dict[str, str | Token]:
-    """Return the valid tokens with their new profiles; a token removed from the config sees nothing any more."""
-    profiles = token_profiles(fresh.http.tokens)
-    kept: dict[str, str | Token] = {}
-    for name, written in current.http.tokens.items():
-        text = token_text(written)
-        profile = profiles.get(name, "") if name in fresh.http.tokens else REVOKED_PROFILE
-        kept[name] = Token(token=text, profile=profile) if profile else text
-    return kept
+    """Return the tokens of the config, and those that it no longer has: their holders see nothing any more."""
+    revoked: dict[str, str | Token] = {
+        name: Token(token=token_text(written), profile=REVOKED_PROFILE)
+        for name, written in current.http.tokens.items()
+        if name not in fresh.http.tokens
+    }
+    return {**revoked, **fresh.http.tokens}
 
 
 def _needs_restart(spec: ChildSpec) -> bool:

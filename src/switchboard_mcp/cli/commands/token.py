@@ -45,8 +45,8 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "token new|list|revoke [NAME] [OPTIONS]",
     "Named tokens for clients of the HTTP server. `new` prints a token once and stores its hash in the config.\n"
-    "With --profile, its holder sees what that profile shows. A server that is running accepts a new token after a\n"
-    "restart; the holder of a revoked one sees nothing at once.",
+    "With --profile, its holder sees what that profile shows. A running server accepts a new token at once, and ends\n"
+    "the sessions and logins of a revoked one.",
     run=run,
     arguments=[
         positional("action", "what to do", metavar="new|list|revoke", choices=("new", "list", "revoke")),

@@ -192,6 +192,10 @@ class Dashboard:
         }
         await self._app(scope, exchange.receive, send)
 
+    def end_streams(self) -> None:
+        """End all event streams. Pages connect again."""
+        self.events.end_all()
+
     async def stop(self) -> None:
         """End all event streams and close what was opened for viewers."""
         await self.events.stop()

@@ -76,6 +76,7 @@ class NewLogin(Struct, frozen=True):
 
 class _Login(Struct):
     viewer: Viewer
+    token: bytes  # the digest of the token that it stands for
     page_key: bytes  # its digest
     last_used: float
 
@@ -92,13 +93,13 @@ class DashboardAccess:
     def __init__(
         self,
         tokens: TokenTable,
-        allowed: Mapping[str, str],
+        rights: Callable[[], Mapping[str, str]],
         link: LoginLink,
         port: int,
         now: Callable[[], float],
     ) -> None:
         self._tokens = tokens
-        self._rights = allowed
+        self._rights = rights
         self._links: dict[bytes, _Link] = {}  # by digest of the code, oldest first
         if link.code:
             self._links[_digest(link.code.encode())] = _Link(Viewer("", ADMIN), link.created + LINK_TTL_S)
@@ -121,8 +122,12 @@ class DashboardAccess:
             return None
         if not compare_digest(login.page_key, _digest(page_key)):
             return None
+        principal = login.viewer.principal
+        right = self._right_of(principal)
+        if right is None or login.token != self._tokens.digest_of(principal):  # revoked, or made anew
+            return None
         login.last_used = self._now()
-        return login.viewer
+        return Viewer(principal, right, True)
 
     def log_in(self, token: str, code: str) -> NewLogin | None:
         """Log in with a token or a code. Return the login, or None if it is invalid."""
@@ -133,7 +138,10 @@ class DashboardAccess:
         while len(self._logins) >= MAX_COOKIES:
             del self._logins[min(self._logins, key=lambda digest: self._logins[digest].last_used)]
         self._logins[_digest(key.encode())] = _Login(
-            Viewer(viewer.principal, viewer.right, True), _digest(page_key.encode()), self._now()
+            Viewer(viewer.principal, viewer.right, True),
+            self._tokens.digest_of(viewer.principal),
+            _digest(page_key.encode()),
+            self._now(),
         )
         return NewLogin(viewer, self._set_cookie(key.encode(), int(COOKIE_TTL_S)), page_key)
 
@@ -165,14 +173,21 @@ class DashboardAccess:
 
     def _viewer_by_token(self, token: bytes) -> Viewer | None:
         principal = self._tokens.principal(token)
-        right = self._rights.get(principal) if principal is not None else None
+        right = self._right_of(principal) if principal is not None else None
         return Viewer(principal, right) if principal is not None and right is not None else None
+
+    def _right_of(self, principal: str) -> str | None:
+        """Return the right of a principal now: a reload may change it."""
+        return self._rights().get(principal) if self._tokens.digest_of(principal) else None
 
     def _viewer_by_code(self, code: str) -> Viewer | None:
         """Return the viewer for the code of a link, which is valid once."""
         # Found by its digest, so the time of the lookup reveals nothing of the code.
         link = self._links.pop(_digest(code.encode()), None)
-        return link.viewer if link is not None and self._now() <= link.expires else None
+        if link is None or self._now() > link.expires:
+            return None
+        right = self._right_of(link.viewer.principal)
+        return Viewer(link.viewer.principal, right) if right is not None else None
 
     def _read_cookie(self, headers: Headers) -> bytes:
         for part in headers.get(b"cookie", b"").split(b";"):

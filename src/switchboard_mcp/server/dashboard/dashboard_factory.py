@@ -38,7 +38,8 @@ def create_dashboard(
         switch_child=switch_child,
         history=history,
     )
-    allowed = rights(runtime.workspace.config.http.tokens)
     now = asyncio.get_running_loop().time
-    access = DashboardAccess(address.tokens, allowed, link, address.info.port, now)
+    access = DashboardAccess(
+        address.tokens, lambda: rights(runtime.workspace.config.http.tokens), link, address.info.port, now
+    )
     return Dashboard(state, access, runtime.context.log, lambda: front.stopping)

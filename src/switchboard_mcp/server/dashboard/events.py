@@ -78,10 +78,14 @@ class DashboardEvents:
             self._state.open_details()
             self._sampler = self._state.services.start_task(self._sample_forever())
 
-    async def stop(self) -> None:
-        """End all streams, stop sampling and close mail."""
+    def end_all(self) -> None:
+        """End all streams. Pages connect again."""
         for viewer in self._viewers:
             viewer.finish()
+
+    async def stop(self) -> None:
+        """End all streams, stop sampling and close mail."""
+        self.end_all()
         sampler = self._sampler
         if sampler is not None:
             sampler.cancel()

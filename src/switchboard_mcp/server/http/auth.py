@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from hmac import compare_digest
 
@@ -37,6 +37,24 @@ class TokenTable:
     def __init__(self, tokens: Mapping[str, str]) -> None:
         """Create the table from tokens by principal."""
         self._digests = [(_stored_digest(token), name) for name, token in tokens.items()]
+
+    def digest_of(self, principal: str) -> bytes:
+        """Return the digest of a principal's token; empty if it has none."""
+        return next((digest for digest, name in self._digests if name == principal), b"")
+
+    def keep(self, names: Iterable[str]) -> set[str]:
+        """Keep the token of this start and those of these names; return the names of the others, which are revoked."""
+        kept = {"", *names}
+        revoked = {name for _, name in self._digests} - kept
+        self._digests = [(digest, name) for digest, name in self._digests if name in kept]
+        return revoked
+
+    def replace(self, tokens: Mapping[str, str]) -> set[str]:
+        """Replace the named tokens; return the names of those that are not valid any more."""
+        before = self._digests
+        self._digests = [pair for pair in before if not pair[1]]
+        self._digests += [(_stored_digest(token), name) for name, token in tokens.items()]
+        return {name for digest, name in before if (digest, name) not in self._digests}
 
     def principal(self, token: bytes) -> str | None:
         """Return the principal of a token, or None if the token is unknown."""

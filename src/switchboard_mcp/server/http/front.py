@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from importlib.util import find_spec
 from socket import socket
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from switchboard_mcp import __version__
 from switchboard_mcp.bus import relay_status
 from switchboard_mcp.config.models import HttpSettings
+from switchboard_mcp.config.sections import Token
 from switchboard_mcp.errors import KNOWN_FAILURE
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.status import ChildStatus, child_statuses
@@ -30,7 +31,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc, versions
 from switchboard_mcp.server.http import asgi, auth, metrics_endpoint, transport_security, validation
 from switchboard_mcp.server.http.asgi import Receive, Scope, Send
-from switchboard_mcp.server.http.auth import TokenTable
+from switchboard_mcp.server.http.auth import TokenTable, named_tokens
 from switchboard_mcp.server.http.connection_limits import ConnectionGuard, ConnectionTable
 from switchboard_mcp.server.http.exchange import EVENT_TYPE, JSON_TYPE, HttpExchange
 from switchboard_mcp.server.http.legacy_sse import MESSAGES, LegacySseHandler
@@ -78,13 +79,18 @@ class HttpServer:
         log: Log,
         *,
         joined: Callable[[], int] | None = None,
+        hide: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Create a server. With `joined`, which counts the hosts served over stdio, it serves no MCP of its own."""
+        """Create a server. `hide` gets new tokens, for redaction.
+
+        With `joined`, which counts the hosts served over stdio, it serves no MCP of its own.
+        """
         loop = asyncio.get_running_loop()
         self._joined = joined
         self._gateway = gateway
         self._http = http
         self._tokens = tokens
+        self._hide = hide
         self._log = log
         self._host = host
         self._allowed_hosts: frozenset[str] = frozenset()  # known once it listens
@@ -147,6 +153,27 @@ class HttpServer:
         self._server = await self._loop.create_server(
             self._protocol_factory(), sock=listener, backlog=BACKLOG
         )
+
+    def revoke_missing(self, configured: Mapping[str, str | Token]) -> None:
+        """Revoke the tokens that the config no longer has, and end the sessions of their holders."""
+        self._end_sessions_of(self._tokens.keep(configured))
+
+    def take_tokens(self, configured: Mapping[str, str | Token]) -> None:
+        """Accept the tokens of the config from now on, and no others. Raises if one is unusable."""
+        tokens = named_tokens(configured, os.environ)
+        for token in tokens.values():
+            self._hide(token)
+        self._end_sessions_of(self._tokens.replace(tokens))
+
+    def _end_sessions_of(self, principals: Set[str]) -> None:
+        if not principals:
+            return
+        self._sessions.end_all(principals)
+        self._sse_handler.end_all(principals)
+        self._stateless_handler.end_subscriptions(principals)
+        if self._dashboard is not None:
+            self._dashboard.end_streams()  # pages connect again, and are refused without a right
+        self._log.info("http.revoked", tokens=sorted(principals))
 
     async def sweep(self) -> None:
         """Close idle connections and sessions, until cancelled."""

@@ -6,6 +6,7 @@ The session is the stream: when the stream ends, its requests are cancelled.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from urllib.parse import parse_qs, quote
 
 from switchboard_mcp.gateway.gateway import Gateway
@@ -78,7 +79,9 @@ class LegacySseHandler:
         """Handle a message of the client. Its response goes out on the stream."""
         self._gateway.receive(channel.session, channel, body)
 
-    def end_all(self) -> None:
-        """End all streams."""
+    def end_all(self, principals: Set[str] | None = None) -> None:
+        """End all streams, or those of some clients."""
         for channel in self.all.values():
+            if principals is not None and channel.session.principal not in principals:
+                continue
             channel.output.finish()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from secrets import token_urlsafe
 
 from switchboard_mcp.config.sections import REPLICA_VARIABLE
@@ -141,10 +141,11 @@ class Sessions:
             self._gateway.close(session.session)
             session.end()
 
-    def end_all(self) -> None:
-        """End all sessions."""
+    def end_all(self, principals: Set[str] | None = None) -> None:
+        """End all sessions, or those of some clients."""
         for session in list(self.all.values()):
-            self.end(session)
+            if principals is None or session.principal in principals:
+                self.end(session)
 
     async def sweep_forever(self) -> None:
         """Sweep periodically until cancelled."""

@@ -7,6 +7,7 @@ has its own HTTP status. A client that closes the connection has cancelled.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 
 from msgspec import UNSET, Raw
 
@@ -96,9 +97,11 @@ class StatelessHandler:
             self.sessions.discard(session)
             self._gateway.close(session)
 
-    def end_subscriptions(self) -> None:
-        """Complete all open subscriptions."""
+    def end_subscriptions(self, principals: Set[str] | None = None) -> None:
+        """Complete all open subscriptions, or those of some clients."""
         for session in self.sessions:
+            if principals is not None and session.principal not in principals:
+                continue
             for listen in list(session.listens.values()):
                 meta = {message_meta.SUBSCRIPTION: Raw(listen.id)}
                 result = jsonrpc.encode({"resultType": "complete", "_meta": meta})

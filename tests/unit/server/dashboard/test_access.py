@@ -51,7 +51,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def access(clock: Clock) -> DashboardAccess:
-    return DashboardAccess(TOKENS, rights(CONFIGURED), LoginLink(CODE, clock.now), 3100, clock)
+    return DashboardAccess(TOKENS, lambda: rights(CONFIGURED), LoginLink(CODE, clock.now), 3100, clock)
 
 
 def cookie_of(set_cookie: bytes) -> dict[bytes, bytes]:
@@ -175,7 +175,7 @@ async def test_the_hour_of_the_link_begins_at_the_start_of_the_server(
     (link,) = created
     assert url.endswith(f"#{link.code}")
     assert before <= link.created <= after
-    assert DashboardAccess(TOKENS, {"": "admin"}, link, 3100, loop.time).log_in("", link.code) is None
+    assert DashboardAccess(TOKENS, lambda: {"": "admin"}, link, 3100, loop.time).log_in("", link.code) is None
 
 
 def test_invalid_logins_are_limited_per_address_and_never_block_a_valid_one(
