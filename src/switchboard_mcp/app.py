@@ -46,6 +46,8 @@ from switchboard_mcp.gateway.factory import (
     load_middleware,
 )
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.session import local_host
+from switchboard_mcp.mail.location import host_of
 from switchboard_mcp.observability.call_record import CallObserver
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
@@ -246,7 +248,12 @@ async def running(
 def _create_gateway(workspace: Workspace, registry: ChildRegistry, services: ChildContext) -> Gateway:
     """Create the gateway of all children, and connect it with their services."""
     gateway = Gateway(
-        registry.children.values(), workspace.config, services.log, services.loop, workspace.folder
+        registry.children.values(),
+        workspace.config,
+        services.log,
+        services.loop,
+        services.flow_control,
+        workspace.folder,
     )
     services.events = gateway
     gateway.records = services.records
@@ -324,7 +331,8 @@ async def serve_stdio(
         loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.context
-        front = StdioServer(switchboard.gateway, services.cork, services.flow_control, log)
+        identity = local_host("", host_of(os.environ))
+        front = StdioServer(switchboard.gateway, services.cork, services.flow_control, identity, log)
         reload_on_change(switchboard, options)
         _announce_later(switchboard, front, alone)
         serving = services.start_task(front.run(done))

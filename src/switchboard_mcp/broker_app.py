@@ -58,7 +58,7 @@ from switchboard_mcp.config.watch_paths import ConfigVersion, config_version
 from switchboard_mcp.errors import SwitchboardError, as_text
 from switchboard_mcp.features import start_bridges
 from switchboard_mcp.gateway.reload import isolate
-from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.session import Session, local_host
 from switchboard_mcp.gateway.status import child_uses, session_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
 from switchboard_mcp.mail.location import host_of
@@ -260,21 +260,21 @@ class Broker:
             write=stderr_writer(stderr),
         )
         gateway, cork = switchboard.gateway, switchboard.context.cork
+        pid = peer_of(connection)[0]
+        parent = next(iter(list_ancestors(pid)), 0)
+        # The process that the host has started is as old as the session, however often brokers were replaced.
+        opened_at = (started_at(pid) or time.time() * 1000) / 1000
+        process = host_of(hello.environ, pid, parent)
+        identity = local_host(profile_viewer(options.profile), process, pid, opened_at)
         host = HandedOverHost(
-            gateway, cork, (stdin, stdout), journal, profile_viewer(options.profile), self._log
+            gateway, cork, switchboard.context.flow_control, identity, (stdin, stdout), journal, log
         )
         del descriptors[:3]
         if journal.is_new:
             log.debug("broker.joined", pid=os.getpid(), log=f"{self._path}.log")
             log_warnings(log, switchboard.workspace)
             self.logs.repeat_start(log)
-        session = BrokerSession(host, options, peer_of(connection)[0], time.time(), log, stderr)
-        # The process that the host has started is as old as the session, however often brokers were replaced.
-        if started_ms := started_at(session.pid):
-            session.started_at = started_ms / 1000
-        host.session.pid, host.session.opened_at = session.pid, session.started_at
-        parent = next(iter(list_ancestors(session.pid)), 0)
-        host.session.host_process = host_of(hello.environ, session.pid, parent)
+        session = BrokerSession(host, options, pid, opened_at, log, stderr)
         self._sessions.append(session)
         self.logs.add(host.session, log)
         self._joined += 1
@@ -326,7 +326,7 @@ class Broker:
                 records = self._switchboard.gateway.records
                 if records is not None:
                     await asyncio.to_thread(records.flush)
-                reply(connection, "0")
+                reply(connection, str(session.host.exit_code))
                 connection.close()
             os.close(session.stderr)
             self._wait_for_sessions()
@@ -543,13 +543,16 @@ async def serve_continued(
         asyncio.get_running_loop().add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, several_hosts=True) as switchboard:
         gateway = switchboard.gateway
-        viewer = profile_viewer(options.profile)
-        host = HandedOverHost(gateway, switchboard.context.cork, (os.dup(0), os.dup(1)), journal, viewer, log)
+        context = switchboard.context
+        # The process that the host has started: the agent that it has registered with the broker is found by it.
+        identity = local_host(profile_viewer(options.profile), host_of(os.environ))
+        pipes = (os.dup(0), os.dup(1))
+        host = HandedOverHost(gateway, context.cork, context.flow_control, identity, pipes, journal, log)
         reload_on_change(switchboard, options)
         serving = switchboard.context.start_task(host.run(done))
         await done.wait()
         serving.cancel()
-    return 0
+    return host.exit_code
 
 
 def _continue_alone(journal: int, reason: str, arguments: list[str]) -> int:

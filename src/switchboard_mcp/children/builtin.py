@@ -7,6 +7,7 @@ there is one). An instance lives as long as its session, costs no process, and i
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from switchboard_mcp import __version__
@@ -29,6 +30,25 @@ class HostInfo(Protocol):
     """The part of a session that an in-process server may know."""
 
     principal: str
+
+
+class HostProcess(Protocol):
+    """Describes the process of a host."""
+
+    @property
+    def process(self) -> Mapping[str, object] | None:
+        """The process; None if the host is known by its token alone."""
+
+
+@runtime_checkable
+class LastingHost(Protocol):
+    """A host with a session of its own."""
+
+    remembered: dict[str, str]
+
+    @property
+    def identity(self) -> HostProcess:
+        """Who it is."""
 
 
 def tool_table(spec: ChildSpec, context: ChildContext) -> ToolTable:
@@ -101,7 +121,8 @@ def _client_identity(owner: object) -> ClientIdentity:
         principal,
         is_single_client=bool(principal) or not isinstance(owner, EphemeralOwner),
         viewer="" if viewer == principal else viewer,
-        process=getattr(owner, "host_process", None),
+        process=owner.identity.process if isinstance(owner, LastingHost) else None,
+        remembered=owner.remembered if isinstance(owner, LastingHost) else {},
         owner=owner,
     )
 

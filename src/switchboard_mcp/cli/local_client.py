@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import METHOD_NOT_FOUND, Failure, SwitchboardError, refused
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.gateway.session import Approver
+from switchboard_mcp.gateway.session import Approver, local_host
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.protocol.framing import NonMessage, Oversized
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
@@ -192,7 +192,7 @@ async def connected(
 ) -> AsyncIterator[LocalClient]:
     """Connect and initialize a client of the gateway. `approver` answers the questions of the gate."""
     ours, theirs = pair(asyncio.get_running_loop())
-    session = gateway.attach(theirs, lambda _session: None)
+    session = gateway.attach(theirs, lambda _session: None, local_host(""))
     session.whole_results = True
     session.approver = approver
     host = LocalClient(ours, on_log)

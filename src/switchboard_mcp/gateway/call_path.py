@@ -114,6 +114,8 @@ def send_without_answer(
 class NoReply:
     """The reply channel of something without an answer."""
 
+    backlog = 0
+
     def send(self, message: bytes) -> None:
         """Drop the message."""
 

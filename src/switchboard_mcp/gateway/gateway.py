@@ -31,8 +31,15 @@ from switchboard_mcp.gateway.call_path import send_without_answer
 from switchboard_mcp.gateway.client_requests.client_request_broker import ClientRequestBroker
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import MAX_METHOD_CHARS, NO_PARAMS, IncomingRequest, refuse_call
+from switchboard_mcp.gateway.notification_flow import NotificationFlow
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRouter
-from switchboard_mcp.gateway.session import HostTransport, ReplyChannel, Session, unsubscribe_all
+from switchboard_mcp.gateway.session import (
+    HostIdentity,
+    HostTransport,
+    ReplyChannel,
+    Session,
+    unsubscribe_all,
+)
 from switchboard_mcp.gateway.suites import child_suite
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite, ResolvedName
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams, Suite
@@ -45,6 +52,7 @@ from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage, decode_membe
 from switchboard_mcp.protocol.message_meta import Meta
 from switchboard_mcp.protocol.method_traits import misspelled_member
 from switchboard_mcp.suites.suite_arguments import normalize
+from switchboard_mcp.transport.flow_control import FlowControl
 from switchboard_mcp.transport.rpc import UNREADABLE, Cancelled, Peer
 
 if TYPE_CHECKING:
@@ -111,6 +119,7 @@ class Gateway:
         config: Config,
         log: Log,
         loop: AbstractEventLoop,
+        flow_control: FlowControl,
         workspace: str = "",
     ) -> None:
         self.all_suites = child_suite.build_suites(children, config)
@@ -126,6 +135,7 @@ class Gateway:
         self.sessions: list[Session] = []
         self.broker = ClientRequestBroker(loop, workspace, self.sessions)
         self.loop = loop
+        self._notification_flow = NotificationFlow(loop, flow_control, log)
         self._notifications = NotificationRouter(self, self.sessions, self.broker)
         self._log = log
 
@@ -176,14 +186,14 @@ class Gateway:
         """Return the view of every session, as it is now."""
         return {session: self.view_of(session.viewer) for session in self.sessions}
 
-    def open(
-        self, channel: ReplyChannel, principal: str = "", *, viewer: str = "", ephemeral: bool = False
-    ) -> Session:
+    def open(self, channel: ReplyChannel, identity: HostIdentity, *, ephemeral: bool = False) -> Session:
         """Open a session for a host. `channel` carries messages of no request; an `ephemeral` session serves one
         request.
         """
-        view = self.view_of(viewer or principal)
-        session = Session(channel, self.broker, view.tools, principal, viewer=viewer, ephemeral=ephemeral)
+        view = self.view_of(identity.viewer)
+        session = Session(
+            channel, self.broker, self._notification_flow, view.tools, identity, ephemeral=ephemeral
+        )
         session.profile = view.profile
         self.sessions.append(session)
         return session
@@ -205,12 +215,11 @@ class Gateway:
         self,
         link: HostTransport,
         closed: Callable[[Session], None],
-        viewer: str = "",
+        identity: HostIdentity,
         prepare: Callable[[Session], None] | None = None,
     ) -> Session:
         """Serve a host on a transport that carries all its messages. `prepare` runs before the first one is read."""
-        session = self.open(link, viewer=viewer)
-        session.leaves_to = None  # its host cannot come back, and the next one on a pipe may be another
+        session = self.open(link, identity)
         if prepare is not None:
             prepare(session)
         link.start(

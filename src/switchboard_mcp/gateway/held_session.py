@@ -19,7 +19,12 @@ class HeldSession(Session):
 
     def __init__(self, before: Session) -> None:
         super().__init__(
-            _NoChannel(), before.broker, before.tools, before.principal, viewer=before.viewer, ephemeral=True
+            _NoChannel(),
+            before.broker,
+            before.notification_flow,
+            before.tools,
+            before.identity,
+            ephemeral=True,
         )
         self.profile, self.client, self.client_version = before.profile, before.client, before.client_version
         self.capabilities, self.log_level = before.capabilities, before.log_level
@@ -34,6 +39,8 @@ class HeldSession(Session):
 
 class _NoChannel:
     """Drops messages: no request of the host is open."""
+
+    backlog = 0
 
     def send(self, message: bytes) -> None:
         """Drop a message."""

@@ -109,18 +109,18 @@ class NotificationRouter:
         elif method == UPDATED and params is not UNSET:
             owner = owner_of(child, peer, self._sessions, self._broker.issued)
             # To hosts that have not subscribed the URI means nothing, unless the child is direct.
-            if not self._notify_subscribers(child, params) and self._may_see(owner, child, params):
-                self._relay(owner, method, params)
+            if not self._notify_subscribers(child, peer, params) and self._may_see(owner, child, params):
+                self._relay(owner, method, params, peer)
         elif method == CHANNEL and not self._may_open_turns(child):
             return
         elif method == ELICITED:
             session = self._broker.issued.session_of(
                 child, IdKind.ELICITATION, result_ids.elicitation(params)
             )
-            self._relay(session_owner(session, peer), method, params)
+            self._relay(session_owner(session, peer), method, params, peer)
         else:
             owner = owner_of(child, peer, self._sessions, self._broker.issued, params)
-            self._relay(owner, method, self._with_own_task(child, params))
+            self._relay(owner, method, self._with_own_task(child, params), peer)
 
     def _with_own_task(self, child: ChildHandle, params: Raw | msgspec.UnsetType) -> Raw | msgspec.UnsetType:
         """Return params with our id of a task that a suite has started, which the host knows by that alone."""
@@ -128,23 +128,30 @@ class NotificationRouter:
         alias = self._broker.issued.task_alias(child, task) if task else ""
         return result_ids.with_task_id(params, alias) if alias and params is not UNSET else params
 
-    def _relay(self, owner: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType) -> None:
+    def _relay(
+        self, owner: MessageOwner | None, method: str, params: Raw | msgspec.UnsetType, peer: Peer
+    ) -> None:
         stateless = owner is not None and owner.request is not None and owner.request.is_stateless
         channel = owner.channel if owner is not None else None
-        if channel is not None and not (stateless and method in LEGACY_ONLY):
-            channel.send(jsonrpc.notification(method, None if params is UNSET else params))
+        if owner is not None and channel is not None and not (stateless and method in LEGACY_ONLY):
+            message = jsonrpc.notification(method, None if params is UNSET else params)
+            if method == ELICITED:
+                channel.send(message)
+            else:
+                owner.session.notification_flow.offer(owner.session, channel, message, peer.transport)
 
     def _relay_log(self, child: ChildHandle, peer: Peer, params: Raw) -> None:
         owner = owner_of(child, peer, self._sessions, self._broker.issued, params)
         channel = self._log_channel(owner, peer, _decode_log(params).level) if owner is not None else None
-        if channel is None:
+        if channel is None or owner is None:
             return
         if not self._is_direct(child.name):
             members = decode_members(params)
             logger = message_meta.decode_text(members.get("logger"))
             members["logger"] = Raw(jsonrpc.encode(f"{child.name}/{logger}" if logger else child.name))
             params = Raw(jsonrpc.encode(members))
-        channel.send(jsonrpc.notification("notifications/message", params))
+        message = jsonrpc.notification("notifications/message", params)
+        owner.session.notification_flow.offer(owner.session, channel, message, peer.transport)
 
     def _log_channel(self, owner: MessageOwner, peer: Peer, level: str) -> ReplyChannel | None:
         """Return the channel for a log message, or None. A stateless host gets it with a request that wants logs."""
@@ -157,7 +164,7 @@ class NotificationRouter:
                 return request.channel
         return None
 
-    def _notify_subscribers(self, child: ChildHandle, params: Raw) -> bool:
+    def _notify_subscribers(self, child: ChildHandle, peer: Peer, params: Raw) -> bool:
         """Notify the subscribers of a changed resource; return False if there are none."""
         members = decode_members(params)
         updated = message_meta.decode_text(members.get("uri"))
@@ -174,13 +181,16 @@ class NotificationRouter:
             for uri in _affected(session.subscribed, child, updated):
                 delivered = True
                 params_for_host = jsonrpc.encode({**_without_subscription_meta(members), "uri": uri})
-                session.channel.send(jsonrpc.notification(UPDATED, params_for_host))
+                message = jsonrpc.notification(UPDATED, params_for_host)
+                flow = session.notification_flow
+                flow.offer(session, session.channel, message, peer.transport, is_update=True)
             for listen in list(session.listens.values()):
                 for uri in _affected(listen.subscribed, child, updated):
                     delivered = True
-                    listen.notify(
-                        UPDATED, {**_without_subscription_meta(members), "uri": Raw(jsonrpc.encode(uri))}
-                    )
+                    updated_members = {**_without_subscription_meta(members), "uri": Raw(jsonrpc.encode(uri))}
+                    message = listen.notification(UPDATED, updated_members)
+                    flow = session.notification_flow
+                    flow.offer(session, listen.channel, message, peer.transport, is_update=True)
         return delivered
 
 

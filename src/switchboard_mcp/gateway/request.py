@@ -355,7 +355,10 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
         if token is not UNSET and self.is_awaited:
             members = decode_members(params)
             members["progressToken"] = token
-            self.channel.send(jsonrpc.notification("notifications/progress", jsonrpc.encode(members)))
+            message = jsonrpc.notification("notifications/progress", jsonrpc.encode(members))
+            peer = self.child.peer
+            source = peer.transport if peer is not None else None
+            self.session.notification_flow.offer(self.session, self.channel, message, source)
 
     def on_progress(self, step: int, message: str) -> None:
         """Tell a host that asked for progress why it waits."""

@@ -19,6 +19,7 @@ from switchboard_mcp.transport.base import MessageTransport
 if TYPE_CHECKING:
     from switchboard_mcp.children.child import Child
     from switchboard_mcp.gateway.client_requests.client_request import ClientRequests, PendingClientRequest
+    from switchboard_mcp.gateway.notification_flow import NotificationFlow
     from switchboard_mcp.gateway.suites.suite_tools import Suite
 
 
@@ -27,6 +28,10 @@ _NUMBERS = count(1)
 
 class ReplyChannel(Protocol):
     """Carries messages to a host. On stdio there is one; over HTTP each request has its own."""
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the host leaves unread: of notifications that may be lost, none should be added."""
 
     def send(self, message: bytes) -> None:
         """Send a notification, or a request of ours."""
@@ -65,11 +70,15 @@ class ListenSubscription(Struct, kw_only=True):
     kinds: frozenset[str]
     subscribed: dict[str, SubscribedResource] = {}
 
-    def notify(self, method: str, members: dict[str, Raw]) -> None:
-        """Send a notification of this subscription."""
+    def notification(self, method: str, members: dict[str, Raw]) -> bytes:
+        """Return a notification of this subscription."""
         theirs = decode_members(members["_meta"]) if "_meta" in members else {}
         meta = {**theirs, message_meta.SUBSCRIPTION: Raw(self.id)}
-        self.channel.send(jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta})))
+        return jsonrpc.notification(method, jsonrpc.encode({**members, "_meta": meta}))
+
+    def notify(self, method: str, members: dict[str, Raw]) -> None:
+        """Send a notification of this subscription."""
+        self.channel.send(self.notification(method, members))
 
 
 class ProgramMark(Protocol):
@@ -101,28 +110,74 @@ class Approver(Protocol):
         """Ask, and call back with the answer; with None if there is none."""
 
 
+class HostIdentity(Struct, frozen=True, kw_only=True):
+    """Who a host is: what its session has from the beginning, whichever process serves it.
+
+    `principal` is that of its token, and `viewer` the key of its view. `process` describes its host to the mail server,
+    which finds the agent of the same host by it; `pid` is the process that the host has started.
+    """
+
+    transport: str
+    principal: str
+    viewer: str
+    process: Mapping[str, object] | None
+    pid: int
+    opened_at: float
+    may_come_back: bool
+    """Its tasks and results are kept for its principal when the session has ended."""
+
+
+def http_host(transport: str, principal: str) -> HostIdentity:
+    """Return the identity of a host that is known by its token alone."""
+    return HostIdentity(
+        transport=transport,
+        principal=principal,
+        viewer=principal,
+        process=None,
+        pid=0,
+        opened_at=time.time(),
+        may_come_back=True,
+    )
+
+
+def local_host(
+    viewer: str, process: Mapping[str, object] | None = None, pid: int = 0, opened_at: float = 0.0
+) -> HostIdentity:
+    """Return the identity of a host that has started a process of this user. The next one may be another."""
+    return HostIdentity(
+        transport="stdio",
+        principal="",
+        viewer=viewer,
+        process=process,
+        pid=pid,
+        opened_at=opened_at or time.time(),
+        may_come_back=False,
+    )
+
+
 class Session:
     """A connected host. `channel` carries messages of no request; an `ephemeral` session lives for one request."""
-
-    transport = "stdio"
 
     def __init__(
         self,
         channel: ReplyChannel,
         broker: ClientRequests,
+        notification_flow: NotificationFlow,
         tools: dict[str, Suite],
-        principal: str = "",
+        identity: HostIdentity,
         *,
-        viewer: str = "",
-        ephemeral: bool = False,
+        ephemeral: bool,
     ) -> None:
         self.channel = channel
         self.broker = broker
+        self.notification_flow = notification_flow
         self.tools = tools  # the suite tools of its view: the gateway looks them up for every call
-        self.principal = principal
+        self.identity = identity
+        self.transport = identity.transport
+        self.principal = identity.principal
         # The principal that gets its tasks and results when it has ended; None if they end with it.
-        self.leaves_to: str | None = principal
-        self.viewer = viewer or principal  # the key of its view
+        self.leaves_to: str | None = identity.principal if identity.may_come_back else None
+        self.viewer = identity.viewer  # the key of its view
         self.profile = ""  # the name of its profile, if it has one
         self.ephemeral = ephemeral
         self.whole_results = False  # a program in this process that needs every result whole
@@ -135,9 +190,8 @@ class Session:
         self.client = ""  # the name in its `clientInfo`
         self.client_version = ""
         self.number = next(_NUMBERS)  # names it on the dashboard
-        self.opened_at = time.time()
-        self.pid = 0  # the process that its host has started, if it is known
-        self.host_process: Mapping[str, object] | None = None  # for the mail of a host of the broker
+        # What in-process servers know of their client, which a reload that replaces them must not lose: by server.
+        self.remembered: dict[str, str] = {}
         self.calls = 0  # calls of children that have ended, if they are recorded
         self.sent = 0  # requests that were sent to children
         # Bytes of answers: lists of tools, introspections, and all that children were called for, these included.

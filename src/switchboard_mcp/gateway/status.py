@@ -62,13 +62,13 @@ def session_statuses(sessions: Iterable[Session]) -> list[SessionStatus]:
         SessionStatus(
             client=session.client,
             version=session.client_version,
-            pid=session.pid,
+            pid=session.identity.pid,
             profile=session.profile,
-            started_at=round(session.opened_at * 1000),
+            started_at=round(session.identity.opened_at * 1000),
             calls=session.sent,
             in_flight=len(session.in_flight),
         )
-        for session in sorted(sessions, key=lambda session: session.opened_at)
+        for session in sorted(sessions, key=lambda session: session.identity.opened_at)
         if not session.ephemeral
     ]
 

@@ -168,6 +168,11 @@ class ObservedChannel:
         )
         return changed
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that the host has not taken."""
+        return self._channel.backlog
+
     def send(self, message: bytes) -> None:
         """Send a notification or a request of ours."""
         self._channel.send(message)

@@ -123,7 +123,8 @@ class ClientIdentity(Struct, frozen=True):
     """The identity of a client, as its connection gives it.
 
     `is_single_client` is False if requests of several clients arrive over the same connection. `viewer` is the key of
-    the client's view, if that is not its principal. `process` describes its host, if that has not started this process.
+    the client's view, if that is not its principal. `process` describes its host, if it has one here.
+    `remembered` is what the server has kept about the client, also if a reload has replaced the server since.
     `owner` stands for the client itself: what other clients with the same principal do is not its own.
     """
 
@@ -131,6 +132,7 @@ class ClientIdentity(Struct, frozen=True):
     is_single_client: bool = True
     viewer: str = ""
     process: Mapping[str, object] | None = None
+    remembered: dict[str, str] = {}
     owner: object = None
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Resolution of the recorded activity; each record costs a file access.
 ACTIVITY_S = 5.0
+# The name of the agent, among what the session of the host remembers.
+AGENT_KEY = "mail.agent"
 # More claims than any client works on at once.
 MAX_FENCES = 1_000
 # Unread messages that an announcement looks at.
@@ -56,6 +58,9 @@ class AgentSession:
         """Return the client's agent name. Raises `mail_not_registered` or `mail_identity` if unknown."""
         if not self.name and self.caller.principal:
             await self.register(self.caller.principal, kind="chat", interface="http")
+        if not self.name and AGENT_KEY in self.caller.remembered:
+            with suppress(SwitchboardError):  # another connection has the name now
+                await self.register(self.caller.remembered[AGENT_KEY])
         if not self.name and self.caller.process is not None:
             await self._resume(self.caller.process)
         if not self.name:
@@ -137,6 +142,7 @@ class AgentSession:
             message = f"Agent '{name}' is already connected through another process."
             raise refused("mail_name_taken", message)
         self.name, self._lock, self._replaced = name, lock, False
+        self.caller.remembered[AGENT_KEY] = name
         server.watch_mailboxes()
         server.forget_warning(name)
 
@@ -144,6 +150,7 @@ class AgentSession:
         """Give up the name to another connection and return its lock."""
         lock, self._lock = self._lock, None
         self.name, self._replaced = "", True
+        self.caller.remembered.pop(AGENT_KEY, None)
         self.fences.clear()
         return lock
 

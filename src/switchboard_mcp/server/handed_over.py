@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from switchboard_mcp.errors import failure, rpc_error
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.session import HostIdentity, Session
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.server.stdio import StdioServer
 from switchboard_mcp.transport.flow_control import FlowControl
-from switchboard_mcp.transport.session_journal import Journal, OpenRequests, open_journaled
+from switchboard_mcp.transport.session_journal import (
+    MAX_BACKLOG_BYTES,
+    Journal,
+    OpenRequests,
+    open_journaled,
+)
 from switchboard_mcp.transport.stdio import Cork, PipeTransport
 
 INTERRUPTED = "Switchboard was restarted during this request. It may or may not have been carried out."
@@ -17,6 +22,8 @@ INTERRUPTED = "Switchboard was restarted during this request. It may or may not 
 
 class SilentChannel:
     """Discards the responses to requests that have been answered before."""
+
+    backlog = 0
 
     def send(self, message: bytes) -> None:
         """Discard a message."""
@@ -27,21 +34,22 @@ class SilentChannel:
 class HandedOverHost(StdioServer):
     """Serves one host until it closes stdin and has received its responses, or its process has gone."""
 
+    exit_code = 0
+
     def __init__(
         self,
         gateway: Gateway,
         cork: Cork,
+        flow_control: FlowControl,
+        identity: HostIdentity,
         descriptors: tuple[int, int],
         journal: Journal,
-        viewer: str,
         log: Log,
     ) -> None:
         self._descriptors = descriptors
         self._journal = journal
-        self._viewer = viewer
         self._is_continued = False
-        # A host that does not read pauses itself only, since other hosts use the same children.
-        super().__init__(gateway, cork, FlowControl(), log)
+        super().__init__(gateway, cork, flow_control, identity, log)
         self._is_continued = True
 
     def _open(self, cork: Cork) -> PipeTransport:
@@ -51,7 +59,7 @@ class HandedOverHost(StdioServer):
             cork,
             self._journal,
             on_congestion=self._congested,
-            on_broken=self._ended.set,
+            on_broken=self._broken,
             on_error=self._internal_error,
             open_requests=self._open_requests,
         )
@@ -72,7 +80,7 @@ class HandedOverHost(StdioServer):
 
     def _attach(self) -> Session:
         prepare = None if self._journal.is_new else self._continue
-        return self._gateway.attach(self._link, self._closed, self._viewer, prepare)
+        return self._gateway.attach(self._link, self._closed, self._identity, prepare)
 
     def _continue(self, session: Session) -> None:
         """Continue the session of an earlier process: repeat what established it, and answer the open requests."""
@@ -91,6 +99,15 @@ class HandedOverHost(StdioServer):
         """Abandon starts that only this host waits for. The next host may start the child again."""
         if self._gateway.sessions == [self._session]:
             self._gateway.abandon_hung_starts(ended_at, for_good=False)
+
+    def _broken(self) -> None:
+        """End the session of a host that has closed its end, or that leaves more unread than fits in memory."""
+        if self._link.has_given_up and not self._ended.is_set():
+            self.exit_code = 1
+            self._log.error(
+                "host.unread", client=self.client, limit=MAX_BACKLOG_BYTES, note="the session ends"
+            )
+        self._ended.set()
 
     @property
     def session(self) -> Session:

@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.session import HostIdentity, Session
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.transport.flow_control import FlowControl
 from switchboard_mcp.transport.stdio import Cork, PipeTransport
@@ -30,14 +30,17 @@ def take_over_stdio() -> tuple[int, int]:
 class StdioServer:
     """Serves one host until it closes stdin and has received its responses."""
 
-    def __init__(self, gateway: Gateway, cork: Cork, valve: FlowControl, log: Log) -> None:
+    def __init__(
+        self, gateway: Gateway, cork: Cork, flow_control: FlowControl, identity: HostIdentity, log: Log
+    ) -> None:
         self._gateway = gateway
-        self._valve = valve
+        self._flow_control = flow_control
+        self._identity = identity
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._link = self._open(cork)
-        valve.add(self._link)
+        flow_control.add_host(self._link)
         self._session = self._attach()
 
     def _open(self, cork: Cork) -> PipeTransport:
@@ -55,7 +58,7 @@ class StdioServer:
 
     def _attach(self) -> Session:
         """Open the session, and start reading."""
-        return self._gateway.attach(self._link, self._closed)
+        return self._gateway.attach(self._link, self._closed, self._identity)
 
     @property
     def client(self) -> str:
@@ -70,6 +73,7 @@ class StdioServer:
             await self._drain()
             self._gateway.close(self._session)
         finally:
+            self._flow_control.discard_host(self._link)
             self._link.pause()
             done.set()
 
@@ -92,11 +96,8 @@ class StdioServer:
         self._ended.set()
 
     def _congested(self, slow: bool) -> None:
-        """Stop reading the host and the children while the host does not read its responses."""
-        if slow:
-            self._valve.pause_all()
-        else:
-            self._valve.resume_all()
+        """Stop reading the host while it does not read its responses."""
+        self._flow_control.congested(self._link, slow)
         if slow:
             self._poll_for_eof()
 

@@ -11,6 +11,8 @@ from switchboard_mcp.transport.base import OnClosed, OnInvalid, OnMessage
 class MemoryTransport:
     """One end of a pair, see `MessageTransport`."""
 
+    backlog = 0  # the other end is in this process, and takes everything
+
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._inbox: deque[bytes | None] = deque()

@@ -184,6 +184,7 @@ class PipeTransport:
         self._has_much_input = False
         self._is_delivering = False  # in turns: others are served in between
         self.ended = False
+        self.has_given_up = False  # the other side has left more unread than `max_backlog`
         self.paused = False
         self._closing_write = False
         self._pollable = _pollable(read_fd)
@@ -318,6 +319,11 @@ class PipeTransport:
 
     answer = send  # responses and requests are sent alike on a pipe
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that are left over because the pipe is full."""
+        return self.write_buffer_size if self._writing else 0
+
     def flush(self) -> None:
         """Write all queued messages together, as far as the pipe has room."""
         self._dirty = False
@@ -350,6 +356,7 @@ class PipeTransport:
     def _after_write(self) -> None:
         """Wait for writability if output is left, report congestion, and close if requested."""
         if self.write_buffer_size > self._max_backlog:
+            self.has_given_up = True
             self._fail_writing()
             return
         if self.write_buffer_size and not self._writing:

@@ -19,7 +19,7 @@ from switchboard_mcp.children.per_session import PerSessionChild
 from switchboard_mcp.config.models import ChildSpec, Config, SuiteSettings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.session import Session, http_host
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.transport import memory
@@ -197,6 +197,8 @@ class FakeIsolated(PerSessionChild):
 
 class Road:
     """A road to a host: what came on it, in order."""
+
+    backlog = 0
 
     def __init__(self) -> None:
         self.heard: list[Json] = []
@@ -406,14 +408,18 @@ class Board:
     def gateway(self) -> Gateway:
         if self._gateway is None:
             log = self.services.log
-            self._gateway = Gateway(self.children.values(), self.config, log, self.loop, FOLDER)
+            self._gateway = Gateway(
+                self.children.values(), self.config, log, self.loop, self.services.flow_control, FOLDER
+            )
             self.services.events = self._gateway
         return self._gateway
 
     def host(self, capabilities: Json | None = None, *, modern: bool = False, principal: str = "") -> Host:
         """A host that stays; one of the handshake era has shaken hands."""
         road = Road()
-        host = Host(self, self.gateway.open(road, principal), road, capabilities or {}, modern)
+        host = Host(
+            self, self.gateway.open(road, http_host("http", principal)), road, capabilities or {}, modern
+        )
         if not modern:
             host.get("initialize", {"protocolVersion": OLD, "capabilities": host.capabilities})
             host.notify("notifications/initialized")
@@ -422,7 +428,7 @@ class Board:
     def passer(self, capabilities: Json | None = None, *, principal: str = "") -> Host:
         """A modern host over HTTP: there for one request."""
         road = Road()
-        session = self.gateway.open(road, principal, ephemeral=True)
+        session = self.gateway.open(road, http_host("http", principal), ephemeral=True)
         return Host(self, session, road, capabilities or {}, modern=True)
 
     def settle(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from switchboard_mcp.config.models import Expose
+from switchboard_mcp.gateway.session import http_host
 from switchboard_mcp.gateway.suites.tool_readiness import INITIALIZE_WAIT_S
 from tests.cases import each_case
 from tests.unit.gateway.board import (
@@ -255,7 +256,7 @@ def stranger(board: Board, *, modern: bool = False) -> tuple[Host, FakeChild]:
     )
     board.child("other")
     road = Road()
-    return Host(board, board.gateway.open(road), road, {}, modern), kid
+    return Host(board, board.gateway.open(road, http_host("http", "")), road, {}, modern), kid
 
 
 def test_what_waits_for_a_child_is_under_way_and_can_be_cancelled(board: Board) -> None:

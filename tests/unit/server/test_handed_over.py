@@ -13,9 +13,11 @@ import pytest
 
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.session import local_host
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.server.handed_over import HandedOverHost
+from switchboard_mcp.transport.flow_control import FlowControl
 from switchboard_mcp.transport.session_journal import REWIND_AT, Journal
 from switchboard_mcp.transport.stdio import Cork
 
@@ -71,9 +73,10 @@ class LeftSession:
     def take_over(self) -> list[dict[str, Any]]:
         """Continue the session; return what its host reads then."""
         log = Log(level="error", write=lambda line: None)
-        gateway = Gateway([], Config(), log, asyncio.get_running_loop())
+        flow_control = FlowControl()
+        gateway = Gateway([], Config(), log, asyncio.get_running_loop(), flow_control)
         descriptors = os.dup(self._source), os.dup(self._target)
-        host = HandedOverHost(gateway, Cork(), descriptors, self.journal(), "", log)
+        host = HandedOverHost(gateway, Cork(), flow_control, local_host(""), descriptors, self.journal(), log)
         host.abandon()
         host.close()
         return [json.loads(line) for line in self.output().splitlines()]

@@ -31,6 +31,7 @@ from switchboard_mcp.config.sections import ASK_SUBTOOL
 from switchboard_mcp.config.wrapped_children import read_role, wrapper_folder
 from switchboard_mcp.errors import KNOWN_FAILURE, SwitchboardError, refused
 from switchboard_mcp.gateway.reload import Reloader
+from switchboard_mcp.gateway.session import local_host
 from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
@@ -164,7 +165,7 @@ class ClientRequestRelay(LocalClient):
 async def attach_relay(switchboard: Switchboard) -> AsyncIterator[ClientRequestRelay]:
     """Attach a client to the Switchboard in this process, not yet initialized."""
     ours, theirs = pair(asyncio.get_running_loop())
-    session = switchboard.gateway.attach(theirs, lambda _session: None)
+    session = switchboard.gateway.attach(theirs, lambda _session: None, local_host(""))
     session.whole_results = True  # the host in front has its own limit
     session.principal = ASK_SUBTOOL  # the audit record distinguishes planned calls from those of a host
     try:

@@ -139,6 +139,11 @@ class WatchedCall:
         self.is_kept = True
         self.keeper.keep(self)
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that the host has not taken."""
+        return self.channel.backlog
+
     def send(self, message: bytes) -> None:
         """Pass a notification or a request on to the host."""
         self.channel.send(message)

@@ -116,6 +116,11 @@ class ProgramChannel:
         self._run = run
         self.response: Future[bytes] = get_running_loop().create_future()
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that the host has not taken."""
+        return self._run.channel.backlog
+
     def send(self, message: bytes) -> None:
         """Send a request of a child, or a notification, to the host."""
         self._run.channel.send(message)

@@ -10,6 +10,7 @@ from collections.abc import Set
 from urllib.parse import parse_qs, quote
 
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.session import http_host
 from switchboard_mcp.server.http.event_stream import EventStream, event
 from switchboard_mcp.server.http.exchange import EVENT_TYPE, HttpExchange
 from switchboard_mcp.server.http.sessions import new_key
@@ -24,8 +25,12 @@ class SseChannel:
 
     def __init__(self, output: EventStream, gateway: Gateway, principal: str) -> None:
         self.output = output
-        self.session = gateway.open(self, principal)
-        self.session.transport = "sse"
+        self.session = gateway.open(self, http_host("sse", principal))
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the host has not taken."""
+        return self.output.size
 
     def send(self, message: bytes) -> None:
         """Send a notification or a request."""

@@ -30,6 +30,11 @@ class Stream:
         self._stored: deque[tuple[int, bytes]] = deque()
         self._stored_bytes = 0
 
+    @property
+    def backlog(self) -> int:
+        """Bytes that the host has not taken."""
+        return self.output.size if self.output is not None and self.attached else 0
+
     def send(self, message: bytes) -> None:
         """Append a message to the stream."""
         self._count += 1

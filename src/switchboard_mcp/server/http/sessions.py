@@ -14,6 +14,7 @@ from secrets import token_urlsafe
 from switchboard_mcp.config.sections import REPLICA_VARIABLE
 from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.gateway import Gateway
+from switchboard_mcp.gateway.session import http_host
 from switchboard_mcp.protocol.versions import LATEST_LEGACY
 from switchboard_mcp.server.http.event_stream import EventStream
 from switchboard_mcp.server.http.resumable_streams import PostStream, Stream
@@ -48,8 +49,7 @@ class HostSession:
         self.key = new_key()
         self.principal = principal
         self.own_stream = Stream(0)
-        self.session = gateway.open(self.own_stream, principal)
-        self.session.transport = "http"
+        self.session = gateway.open(self.own_stream, http_host("http", principal))
         self.open_requests = 0  # including open streams
         self.idle_since = 0.0
         self._count = 0

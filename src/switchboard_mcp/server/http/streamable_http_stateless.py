@@ -12,7 +12,7 @@ from collections.abc import Set
 from msgspec import UNSET, Raw
 
 from switchboard_mcp.gateway.gateway import Gateway
-from switchboard_mcp.gateway.session import Session
+from switchboard_mcp.gateway.session import Session, http_host
 from switchboard_mcp.gateway.suites.views import View
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.http_headers import HeaderMirror, InvalidMirror, find_mirrors
@@ -34,6 +34,11 @@ class ReplyStream:
         self.output = output
         self.answered: bytes | None = None
         self.committed = False
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the host has not taken."""
+        return self.output.size
 
     def send(self, message: bytes) -> None:
         """Send a message before the response."""
@@ -82,7 +87,7 @@ class StatelessHandler:
             return
         output = EventStream(self._loop, exchange.guard)
         reply = ReplyStream(output)
-        session = self._gateway.open(reply, exchange.principal, ephemeral=True)
+        session = self._gateway.open(reply, http_host("http", exchange.principal), ephemeral=True)
         self.sessions.add(session)
         try:
             self._gateway.receive(session, reply, body)

@@ -17,6 +17,8 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
 class Answers:
     """A road that keeps what is answered on it, and passes it on."""
 
+    backlog = 0
+
     def __init__(self, channel: ReplyChannel, kept: list[bytes]) -> None:
         self.send = channel.send
         self._channel = channel

@@ -12,6 +12,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.server.http.auth import TokenTable
 from switchboard_mcp.server.http.front import HttpServer
 from switchboard_mcp.server.http.sockets import listen
+from switchboard_mcp.transport.flow_control import FlowControl
 
 TOKEN = "token"
 HEAD = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nAccept: */*\r\n".encode()
@@ -53,7 +54,7 @@ async def front(**settings: int) -> AsyncIterator[Front]:
     lines: list[bytes] = []
     log = Log(level="debug", write=lines.append)
     http = HttpSettings(**settings)  # type: ignore[arg-type]
-    gateway = Gateway([], Config(http=http), log, asyncio.get_running_loop())
+    gateway = Gateway([], Config(http=http), log, asyncio.get_running_loop(), FlowControl())
     running = HttpServer(gateway, http, "127.0.0.1", TokenTable({"": TOKEN}), log)
     listener = listen("127.0.0.1", 0)
     await running.listen(listener)

@@ -15,6 +15,7 @@ from switchboard_mcp import __version__
 from switchboard_mcp.children.child import Child
 from switchboard_mcp.children.locking import drift_review
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
+from switchboard_mcp.gateway.session import http_host
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.middleware import is_error
@@ -51,6 +52,8 @@ class TriedCall(Struct, frozen=True, rename="camel"):
 
 class AnswerChannel:
     """A reply channel whose answer is awaited."""
+
+    backlog = 0
 
     def __init__(self) -> None:
         self.future: Future[bytes] = get_running_loop().create_future()
@@ -152,8 +155,8 @@ async def try_subtool(state: DashboardState, request: ApiRequest) -> TriedCall:
 async def _call(state: DashboardState, request: ApiRequest, suite: ChildSuite, arguments: SuiteCall) -> bytes:
     """Make one call in a session of its own, and return the response."""
     channel = AnswerChannel()
-    session = state.gateway.open(channel, request.viewer.principal)
-    session.transport, session.client, session.initialized = "dashboard", CLIENT, True
+    session = state.gateway.open(channel, http_host("dashboard", request.viewer.principal))
+    session.client, session.initialized = CLIENT, True
     session.client_version = __version__
     session.whole_results = True
     try:

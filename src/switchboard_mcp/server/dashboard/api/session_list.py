@@ -81,7 +81,7 @@ class SessionList(Struct, frozen=True):
 async def sessions(state: DashboardState, request: ApiRequest) -> SessionList:
     """Return the connected sessions. Those that last for one request are left out."""
     lasting = [session for session in state.gateway.sessions if not session.ephemeral]
-    shown = sorted(lasting, key=lambda session: session.opened_at)[:MAX_SESSIONS]
+    shown = sorted(lasting, key=lambda session: session.identity.opened_at)[:MAX_SESSIONS]
     used = _children_by_session(state)
     baselines: dict[tuple[str, bool], tuple[int, int]] = {}
     rows = [_row(state, session, used.get(session, []), baselines) for session in shown]
@@ -107,11 +107,11 @@ def _row(
         version=text(session.client_version),
         title=host.title,
         transport=session.transport,
-        pid=session.pid,
+        pid=session.identity.pid,
         principal=session.principal,
         profile=session.profile,
         protocol=session.version,
-        started_at=round(session.opened_at * 1000),
+        started_at=round(session.identity.opened_at * 1000),
         calls=session.sent,
         in_flight=len(session.in_flight),
         tokens=tokens,
