@@ -547,8 +547,8 @@ async def serve_continued(
         # The process that the host has started: the agent that it has registered with the broker is found by it.
         identity = local_host(profile_viewer(options.profile), host_of(os.environ))
         pipes = (os.dup(0), os.dup(1))
-        host = HandedOverHost(gateway, context.cork, context.flow_control, identity, pipes, journal, log)
         reload_on_change(switchboard, options)
+        host = HandedOverHost(gateway, context.cork, context.flow_control, identity, pipes, journal, log)
         serving = switchboard.context.start_task(host.run(done))
         await done.wait()
         serving.cancel()
