@@ -218,7 +218,7 @@ def test_an_agent_stays_who_it_is_when_a_reload_replaces_the_mail_server(
     seat = seated(kind, workspace, stack, mail={"enabled": True})
     registered = seat.call("mail_suite", "register_chat_agent", name="ada")
     assert not registered.get("isError"), registered
-    more = {"mail": {"enabled": True}, "timeouts": {"rpcMs": 123_000}}
+    more: Json = {"mail": {"enabled": True}, "timeouts": {"rpcMs": 123_000}}
     kept = "alone" if kind == "continued" else kind
     seat.reload(config_of(kept, **more))
     looked = seat.call("mail_suite", "claim_messages")
