@@ -65,7 +65,7 @@ from switchboard_mcp.mail.location import host_of
 from switchboard_mcp.observability.log import Log, LogRecord, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
-from switchboard_mcp.server.broker_report import CALLS, BrokerReport, WatchedCalls
+from switchboard_mcp.server.broker_report import BrokerReport
 from switchboard_mcp.server.call_watch import CallWatch
 from switchboard_mcp.server.handed_over import HandedOverHost
 from switchboard_mcp.server.session_logs import SessionLogs
@@ -332,7 +332,7 @@ class Broker:
             self._wait_for_sessions()
 
     def _announce(self, session: BrokerSession) -> None:
-        """Write the file by which `status` and `top` find a session."""
+        """Write the file by which `status` finds a session."""
         folder, started_ms = self._switchboard.workspace.folder, round(session.started_at * 1000)
         info = stdio_info.StdioInfo(session.pid, folder, session.host.client, started_ms, os.getpid())
         stdio_info.write(info, os.environ)
@@ -401,13 +401,7 @@ class Broker:
 
     def _report(self, arguments: list[str]) -> BrokerReport:
         gateway = self._switchboard.gateway
-        watched, timelines = None, {}
-        if arguments[:1] == [CALLS]:
-            log = self._watch.look()
-            after = int(arguments[1]) if arguments[1:] and arguments[1].isdecimal() else 0
-            watched = WatchedCalls(calls=log.since(after), history=log.timeline.points())
-        if self._watch.log is not None:
-            timelines = self._watch.log.timelines
+        timelines = self._watch.log.timelines if self._watch.log is not None else {}
         return BrokerReport(
             pid=os.getpid(),
             version=__version__,
@@ -417,7 +411,6 @@ class Broker:
             hosts_served=self._joined,
             sessions=session_statuses(session.host.session for session in self._sessions),
             children=child_uses(gateway.all_suites.values(), timelines),
-            watched=watched,
         )
 
     async def _link(self) -> DashboardLink:

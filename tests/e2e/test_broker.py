@@ -138,7 +138,7 @@ def test_sessions_share_one_process_and_its_children(desk: Path, hosts: ExitStac
     assert 0 < report["memory"]["saved"] < report["memory"]["children"]["kid"] < report["memory"]["total"]
     shim = psutil.Process(one.process.pid)
     assert shim.memory_full_info().uss < 1024 * 1024, "it waits as a shell"
-    for words in (["status"], ["top"], ["broker", "status"]):
+    for words in (["status"], ["broker", "status"]):
         shown = command(desk, *words).stdout
         assert "2 sessions" in shown
         assert "test-host ×2" in shown

@@ -55,7 +55,6 @@ COMMANDS: dict[str, list[list[str]]] = {
     "program": [["list"], ["run", HOSTILE], ["remove", HOSTILE], [HOSTILE]],
     "tokens": [[]],
     "status": [[]],
-    "top": [[]],
     "dashboard": [[]],
     "mail": [[], [HOSTILE]],
     "terminal": [[HOSTILE, "--", "true"], ["term", "--", HOSTILE]],
@@ -108,7 +107,6 @@ SHOWING = {
         "find",
         "tokens",
         "status",
-        "top",
     ),
     *("doctor", "init", "import", "login", "wrap", "schema", "completions"),
     *("mail send", "mail inbox", "mail read", "mail search", "mail thread", "mail digest"),
@@ -188,15 +186,14 @@ def environment(workspace: Path) -> dict[str, str]:
 
 
 def shown_by(workspace: Path, arguments: list[str]) -> str:
-    """All that a terminal gets from a command. `top` is ended with its key."""
+    """All that a terminal gets from a command."""
     ours, theirs = pty.openpty()
-    is_live = arguments == ["top"]
     with open(os.devnull) as nothing:
         process = command_server.start(
             arguments,
             workspace,
             {**os.environ, **environment(workspace)},
-            (theirs if is_live else nothing.fileno(), theirs, theirs),
+            (nothing.fileno(), theirs, theirs),
             new_session=True,
         )
     os.close(theirs)
@@ -207,9 +204,6 @@ def shown_by(workspace: Path, arguments: list[str]) -> str:
             assert ready, f"{arguments} does not end: {shown!r}"
             data = os.read(ours, 65_536)
             shown += data
-            if is_live and b"evil" in shown:
-                is_live = False
-                os.write(ours, b"q")
     except OSError:  # how a terminal says that everybody has gone
         pass
     finally:

@@ -30,7 +30,6 @@ SHOWN = [
     ("status",),
     ("sandbox", "show"),
     ("secret", "list"),
-    ("top",),
     ("revert", "--dry-run"),
     ("approve", "--list"),
     ("lock", "--check"),

@@ -39,7 +39,6 @@ serve and look
                         serve over HTTP, for any number of hosts
   token new|list|revoke named tokens for clients of the HTTP server
   status                show the health of the children of a running server; starts nothing
-  top                   the same, live: health, calls, latency, tokens saved; q quits
   dashboard             open its dashboard in a browser, or print the link
   broker status|restart|stop
                         the process that the stdio sessions of a workspace share

@@ -1,4 +1,4 @@
-"""Files that let `status` and `top` find the servers that hosts have started over stdio.
+"""Files that let `status` finds the servers that hosts have started over stdio.
 
 Each server writes one file with its pid, below the user's state folder, and removes it at its end. A file left behind
 by a dead process is ignored, and removed by the next reader.

@@ -26,7 +26,7 @@ from switchboard_mcp.cli.invocation import Invocation
 from switchboard_mcp.cli.parser import Command, flag, positional
 from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.status import ChildUse, SessionStatus
-from switchboard_mcp.server.broker_report import CALLS, BrokerReport
+from switchboard_mcp.server.broker_report import BrokerReport
 from switchboard_mcp.server.memory_report import MemoryReport, measure_memory
 from switchboard_mcp.system.processes import has_ended
 
@@ -81,12 +81,12 @@ COMMAND = Command(
 # Reports
 
 
-def read_brokers(paths: Sequence[str], arguments: Sequence[str] = ()) -> tuple[list[FoundBroker], list[str]]:
+def read_brokers(paths: Sequence[str]) -> tuple[list[FoundBroker], list[str]]:
     """Return the brokers that answer, and the sockets of those that hang."""
     brokers: list[FoundBroker] = []
     hanging: list[str] = []
     for path in paths:
-        answer = ask_broker(path, "status", arguments)
+        answer = ask_broker(path, "status")
         if answer == NO_ANSWER:
             hanging.append(path)
         with suppress(msgspec.MsgspecError):  # another version, which is being replaced
@@ -98,11 +98,6 @@ def read_brokers(paths: Sequence[str], arguments: Sequence[str] = ()) -> tuple[l
 def read_reports(paths: Sequence[str]) -> list[BrokerReport]:
     """Return the reports of the brokers that answer."""
     return [broker.report for broker in read_brokers(paths)[0]]
-
-
-def watch_arguments(after: int) -> list[str]:
-    """Return the arguments that ask a broker for its calls after a number as well."""
-    return [CALLS, str(after)]
 
 
 def broker_memory(report: BrokerReport) -> MemoryReport:

@@ -34,7 +34,6 @@ from switchboard_mcp.cli.invocation import (
     user_scope_text,
 )
 from switchboard_mcp.cli.parser import Command
-from switchboard_mcp.cli.top_view import COLOURS, format_ms
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import resolve_bus
 from switchboard_mcp.gateway.status import ChildStatus, ChildUse, child_statuses
@@ -48,6 +47,16 @@ if TYPE_CHECKING:
     from switchboard_mcp.bus.relay_status import BusStatus
 
 FOLDER = ".switchboard"
+COLOURS = {
+    "healthy": "green",
+    "starting": "cyan",
+    "probation": "yellow",
+    "unhealthy": "red",
+    "quarantined": "bold red",
+    "absent": "red",
+    "untried": "dim",
+    "disabled": "dim",
+}
 
 
 class RunningServer(Struct, frozen=True, rename="camel"):
@@ -266,3 +275,12 @@ def _remark(child: ChildStatus) -> str:
     if isinstance(child, ChildUse) and child.user_count:
         parts.append(f"used by {describe_users(child)}")
     return "; ".join(parts)
+
+
+def format_ms(value: float | None) -> str:
+    """Format a time in milliseconds; empty if it is unknown."""
+    if value is None or value < 0:
+        return ""
+    return (
+        f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms" if value < 10_000 else f"{value / 1000:.1f} s"
+    )

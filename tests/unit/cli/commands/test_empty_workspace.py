@@ -51,11 +51,10 @@ def test_a_file_that_cannot_be_imported_is_named_once(tmp_path: Path) -> None:
     assert said == f"{tmp_path}/none.json does not exist. Name an existing file.\nNothing was added."
 
 
-def test_the_live_view_and_the_dashboard_say_that_nothing_runs(tmp_path: Path) -> None:
-    for command in ("top", "dashboard"):
-        said = run(tmp_path, command)
-        assert said.startswith(f"Neither an HTTP server nor a broker runs for {tmp_path}.")
-        assert "switchboard serve --http" in said
+def test_the_dashboard_says_that_nothing_runs(tmp_path: Path) -> None:
+    said = run(tmp_path, "dashboard")
+    assert said.startswith(f"Neither an HTTP server nor a broker runs for {tmp_path}.")
+    assert "switchboard serve --http" in said
 
 
 @each_case("command", ["wrap mine", "approve mine", "unwrap mine"])
