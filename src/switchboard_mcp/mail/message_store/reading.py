@@ -112,7 +112,8 @@ def receipts(tx: Transaction, sender: str, ids: Sequence[str] | None, limit: int
             sender,
             max(0, limit),
         )
-        return [list(rows.receipts_of(rows.row_of(row)))[-1] for row in found]
+        receipts_of = [list(rows.receipts_of(rows.row_of(row))) for row in found]
+        return [each[-1] for each in receipts_of if each]
     receipts = []
     for message_id in ids[: max(0, limit)]:
         for row in _sent_rows(tx, sender, message_id):
@@ -132,6 +133,11 @@ def _sent_rows(tx: Transaction, sender: str, message_id: str) -> list[rows.Messa
         )
     found = by_order or tx.rows(
         f"SELECT {rows.COLUMNS} FROM message WHERE id = ? AND by_file = 1 AND sender = ?", message_id, sender
+    )
+    found = found or tx.rows(
+        f"SELECT {rows.COLUMNS} FROM message WHERE thread = ? AND outcome = 'refused' AND sender = ?",
+        message_id,
+        sender,
     )
     return [rows.row_of(row) for row in found]
 
@@ -161,7 +167,7 @@ def dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
 
 def dead_letter_name(row: rows.MessageRow) -> str:
     """Return the file name of a dead letter: a refused file keeps its own, after a number."""
-    return row.id if row.id.startswith("foreign_") else rows.file_name(row.order, row.id)
+    return row.id if row.id.startswith(rows.FOREIGN) else rows.file_name(row.order, row.id)
 
 
 class SearchCriteria(Struct, frozen=True, kw_only=True):

@@ -19,9 +19,11 @@ from switchboard_mcp.suites.fuzzy import nearest
 
 COLUMNS = (
     "ord, id, sender, recipient, place, fence, returns, outcome, summary,"
-    " sent_at, settled_at, verified, size, sum"
+    " sent_at, settled_at, verified, size, sum, thread"
 )
 MAX_SUMMARY_CHARS = 2_000
+# How the id of a file that never was a message begins.
+FOREIGN = "foreign_"
 # Names that are offered for an unknown one, and compared with it.
 SUGGESTED, COMPARED = 20, 1_000
 _DAMAGED = "Its content in the database is damaged. Run `switchboard mail verify`."
@@ -45,6 +47,7 @@ class MessageRow(msgspec.Struct, array_like=True):
     verified: int
     size: int
     sum: bytes
+    thread: str
 
 
 def row_of(row: Row) -> MessageRow:
@@ -216,17 +219,20 @@ def time_ms(text: str) -> int:
 def receipts_of(row: MessageRow) -> Iterable[Receipt]:
     """Yield the receipts of a message, the first one first."""
     first = delivered_receipt(row)
-    if row.outcome == "refused":
+    if row.outcome != "refused":
+        yield first
+        if row.outcome is not None:
+            yield final_receipt(row)
+    elif row.sender and not row.thread.startswith(FOREIGN):
+        # A file that was refused; its thread is the id that it claims.
         yield msgspec.structs.replace(
             first,
+            id=f"receipt_{row.thread}",
+            in_reply_to=row.thread,
             status="refused",
             summary=f"Message to '{row.recipient}' was not delivered",
             error=row.summary,
         )
-        return
-    yield first
-    if row.outcome is not None:
-        yield final_receipt(row)
 
 
 def delivered_receipt(row: MessageRow) -> Receipt:

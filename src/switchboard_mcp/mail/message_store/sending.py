@@ -97,7 +97,13 @@ class OutgoingMessage:
             )
             if row is not None:
                 return rows.row_of(row)
-        return rows.find(tx, self.message.recipient, self.message.id) if self._by_file else None
+        earlier = rows.find(tx, self.message.recipient, self.message.id) if self._by_file else None
+        if earlier is not None and not tx.rows(
+            "SELECT 1 FROM message WHERE ord = ? AND by_file = 1", earlier.order
+        ):
+            text = f"Message id '{earlier.id}' is already used by another message to '{earlier.recipient}'."
+            raise refused("mail_message_invalid", text, hint="Give the copy an id of its own.")
+        return earlier
 
     def _insert(
         self, tx: Transaction, message: MailMessage, body: str, size: int, key: str | None
@@ -121,7 +127,7 @@ class OutgoingMessage:
         )
         insert_body(tx, self._order, message, body)
         count_stored(tx, message.recipient, size)
-        tx.topics.add(f"inbox.{message.recipient}")
+        tx.topics.update((f"inbox.{message.recipient}", f"outbox.{message.sender}"))
         return MessageRow(
             self._order,
             message.id,
@@ -137,6 +143,7 @@ class OutgoingMessage:
             int(message.verified),
             size,
             total,
+            message.thread,
         )
 
 

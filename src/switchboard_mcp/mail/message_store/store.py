@@ -33,6 +33,7 @@ from switchboard_mcp.mail.message_store.claims import ClaimRequest, Settlement
 from switchboard_mcp.mail.message_store.reading import SearchCriteria
 from switchboard_mcp.mail.message_store.sending import DeliveryPolicy, OutgoingMessage
 from switchboard_mcp.mail.message_store.state import State
+from switchboard_mcp.mail.message_store.surface.folders import MailFolders
 from switchboard_mcp.mail.message_store.tables import MAIL
 from switchboard_mcp.mail.message_store.usage import MailQuotas
 from switchboard_mcp.mail.messages import (
@@ -68,9 +69,9 @@ class MessageStore:
         """Initialize; use `open` instead."""
         self.database = database
         self.path = path
-        self._policy = policy
+        self.policy = policy
         self._report = report
-        self._take_file: claims.TakeFile = lambda agent, name: True
+        self._folders = MailFolders(path)
         self._loop: AbstractEventLoop = get_running_loop()
         self._expiry_timer: TimerHandle | None = None
         self._expiry: AsyncTask[None] | None = None
@@ -86,12 +87,11 @@ class MessageStore:
         watch: bool = True,
         clocks: MachineClocks | None = None,
         quotas: MailQuotas | None = None,
-        take_file: claims.TakeFile | None = None,
     ) -> MessageStore:
         """Create or open the mail of `workspace`: in `.switchboard/mail.db`, or at the URL in `database`.
 
         `report` is called on the event loop for messages that became dead letters. Without `watch` (for short
-        commands) expired leases are returned by claims alone. `take_file` is asked before a message is claimed.
+        commands) expired leases are returned by claims alone.
         """
         path = _make_folder(workspace)
         clocks_used = clocks or machine_clocks()
@@ -101,8 +101,6 @@ class MessageStore:
         except StorageError as problem:
             raise _refusal_of(problem) from problem
         store = cls(opened, path, DeliveryPolicy(rules, quotas or MailQuotas()), report)
-        if take_file is not None:
-            store._take_file = take_file
         try:
             await opened.write(lambda tx: upkeep.begin_boot(tx, clocks_used.boot), durable=False)
         except StorageError:
@@ -188,7 +186,7 @@ class MessageStore:
         if attachment is not None:
             message.metadata["attachment"] = attachment.record
             await self._loop.run_in_executor(None, attachments.write_file, self._attachments, attachment)
-        outgoing = OutgoingMessage(message, self._policy, is_answer=draft.answers)
+        outgoing = OutgoingMessage(message, self.policy, is_answer=draft.answers)
 
         def work(tx: Transaction) -> Sent:
             rows.require_agent(tx, to)
@@ -273,7 +271,7 @@ class MessageStore:
         time. Each sender's messages keep their order; across senders, urgent messages come first. `ids` restricts the
         claim to these messages. A power cut may undo a claim: then the message waits again.
         """
-        request = ClaimRequest(rows.parse_name(agent), limit, lease_s, ids, self._take_file)
+        request = ClaimRequest(rows.parse_name(agent), limit, lease_s, ids, self._folders.take)
         claimed = await self.write(request.claim, durable=False)
         self.report(request.dead)
         return claimed
@@ -306,7 +304,7 @@ class MessageStore:
         if not from_dashboard:
             rows.require_unreserved(name)
         how = Settlement(fence=fence, outcome=outcome, summary=summary, result=result)
-        return await self.write(lambda tx: claims.ack(tx, name, message_id, how, self._policy))
+        return await self.write(lambda tx: claims.ack(tx, name, message_id, how, self.policy))
 
     async def withdraw(
         self, agent: str, message_id: str, *, outcome: Outcome, summary: str = "", sender: str = ""

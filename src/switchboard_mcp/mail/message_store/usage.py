@@ -106,3 +106,8 @@ def count_removed(tx: Transaction, messages: int, size: int) -> None:
 def waiting_for(tx: Transaction, agent: str) -> tuple[int, int]:
     """Return how many messages, and how many bytes, are unsettled for an agent."""
     return _counts(tx).get(agent)
+
+
+def count_refused(tx: Transaction) -> None:
+    """Count a file that was refused: its row is stored, and nothing waits."""
+    _counts(tx).add(WORKSPACE, 1, 0)

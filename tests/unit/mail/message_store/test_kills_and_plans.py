@@ -128,10 +128,8 @@ async def test_no_query_of_the_store_reads_a_whole_table(
             await store.register(name)
         generator = random.Random(3)
         for number in range(60):
-            priority = generator.choice(["low", "normal", "urgent"])
-            draft = Draft(
-                action="delegate_task", payload=f"{PAYLOAD} {number}", priority=priority, ack_by="2020-01-01"
-            )
+            level = generator.choice(LEVELS)
+            draft = Draft(action="delegate_task", payload=PAYLOAD, ack_by="2020-01-01", priority=level)
             draft.idempotency_key = str(number)
             await store.send(draft, sender="lead", recipient="coder")
         ids = [each.message.id for each in await store.peek("coder", limit=60)]
