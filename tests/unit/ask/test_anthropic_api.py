@@ -14,6 +14,7 @@ from switchboard_mcp.ask.conversation import Conversation, Correction, InitialPr
 from switchboard_mcp.ask.plan import ModelTurn, Offered, PlanStep
 from switchboard_mcp.config.sections import AskSettings
 from switchboard_mcp.errors import SwitchboardError
+from tests.cases import each_case
 from tests.e2e.messages_api import Breaks, Fails, MessagesApi, Says, messages_api, text, use
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -92,7 +93,7 @@ async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: Messa
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "turn"),
     [
         (Says([use("plan_cannot", {"why": "no mail"})]), ModelTurn(cannot="no mail")),
@@ -110,6 +111,7 @@ async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: Messa
         ),
         (Says([use("plan_later", {"subtools": "write"})]), ModelTurn(later=[])),
     ],
+    api=messages_api,
 )
 async def test_whatever_a_model_says_becomes_a_turn_to_be_judged(
     api: MessagesApi, answer: Says, turn: ModelTurn
@@ -118,14 +120,14 @@ async def test_whatever_a_model_says_becomes_a_turn_to_be_judged(
     assert await first(api) == turn
 
 
-@pytest.mark.parametrize("passing", [Fails(429, "rate_limit_error"), Fails(529, "overloaded_error")])
+@each_case("passing", [Fails(429, "rate_limit_error"), Fails(529, "overloaded_error")], api=messages_api)
 async def test_what_passes_is_tried_again(api: MessagesApi, passing: Fails) -> None:
     api.answers += [passing, passing, Says([use("write", {}), DONE])]
     assert (await first(api)).done
     assert len(api.requests) == 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("answer", "expected", "tries"),
     [
         (
@@ -150,6 +152,7 @@ async def test_what_passes_is_tried_again(api: MessagesApi, passing: Fails) -> N
         ),
         (Fails(500, "api_error", "oh"), "ask_model_failed: The model's service failed (500). oh", 4),
     ],
+    api=messages_api,
 )
 async def test_an_error_of_the_service_is_told_in_words(
     api: MessagesApi, answer: Fails, expected: str, tries: int
@@ -162,7 +165,7 @@ async def test_an_error_of_the_service_is_told_in_words(
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b"event: message_start\ndata: {no json}\n\n",
@@ -171,6 +174,7 @@ OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": 
         b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 5, "delta": {}}\n\n',
         f"event: error\ndata: {json.dumps(OVERLOADED)}\n\n".encode(),
     ],
+    api=messages_api,
 )
 async def test_an_answer_that_breaks_off_or_makes_no_sense_is_a_failure_of_the_service(
     api: MessagesApi, body: bytes

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from switchboard_mcp.bus.connection_url import hide, shown
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "hunter2@redis.internal:6379/0",
@@ -22,9 +21,7 @@ def test_of_an_address_that_is_none_no_part_is_shown_that_may_be_the_password(ur
     assert shown(url).endswith("…")
 
 
-@pytest.mark.parametrize(
-    "url", ["redis://ada:hunter2@redis.internal", "redis://redis.internal?password=hunter2"]
-)
+@each_case("url", ["redis://ada:hunter2@redis.internal", "redis://redis.internal?password=hunter2"])
 def test_a_password_is_hidden_wherever_it_stands_in_the_address(url: str) -> None:
     secrets: list[str] = []
     hide(url, secrets.append)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-import pytest
 
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.bus.event_publisher import EventPublisher
@@ -20,6 +19,7 @@ from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.observability.audit.audit_log import AuditLog
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
+from tests.cases import each_case
 
 
 class Stream:
@@ -138,7 +138,7 @@ async def test_the_position_of_an_earlier_release_is_continued(tmp_path: Path) -
     assert [each["outcome"] for each in stream.events] == ["new"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "data",
     [b"{}\n", b"\xff\n", b"[" * 100_000, b"x" * 3_000_000, b'{"seq":1,"at":%d,"kind":"call"}\n' % 10**30],
 )

@@ -3,9 +3,8 @@ from __future__ import annotations
 import random
 from itertools import permutations
 
-import pytest
-
 from switchboard_mcp.bus.merge import MergeBase, MergeStep, Value, compare, newer
+from tests.cases import each_case
 
 OLD: Value = {"role": "coder", "note": ""}
 HERE: Value = {"role": "coder", "note": "mine"}
@@ -16,7 +15,7 @@ def _pushed(value: Value, revision: int) -> MergeStep:
     return MergeStep(push=value, pushes=True, revision=revision)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("agreed", "here", "there", "merge", "step"),
     [
         (MergeBase(1, OLD), OLD, MergeBase(1, OLD), True, MergeStep()),
@@ -44,8 +43,8 @@ def test_changes_of_both_sides_are_joined_by_field_and_theirs_counts_where_both_
     assert not both.pushes
 
 
-@pytest.mark.parametrize("merge", [True, False])
-@pytest.mark.parametrize("there", [MergeBase(), MergeBase(3, None), MergeBase(6, OLD)])
+@each_case("merge", [True, False])
+@each_case("there", [MergeBase(), MergeBase(3, None), MergeBase(6, OLD)])
 def test_an_older_or_empty_table_is_answered_with_our_entry_under_its_revision(
     there: MergeBase, merge: bool
 ) -> None:
@@ -57,7 +56,7 @@ def test_an_older_or_empty_table_is_answered_with_our_entry_under_its_revision(
     assert compare(MergeBase(7, THERE), HERE, there, merge=merge) == restored(HERE, 8)
 
 
-@pytest.mark.parametrize("merge", [True, False])
+@each_case("merge", [True, False])
 def test_two_values_of_one_revision_are_a_conflict_that_both_sides_decide_alike(merge: bool) -> None:
     done: Value = {"phase": "review", "completed": ["plan", "build"]}
     begun: Value = {"phase": "build", "completed": ["plan"]}
@@ -105,7 +104,7 @@ class _Node:
         return table
 
 
-@pytest.mark.parametrize("merge", [True, False])
+@each_case("merge", [True, False])
 def test_nodes_converge_and_none_goes_back_whatever_the_table_forgets(merge: bool) -> None:
     for seed in range(300):
         source = random.Random(seed)

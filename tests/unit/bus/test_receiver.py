@@ -17,6 +17,7 @@ from switchboard_mcp.bus.sequence import SequenceMark
 from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.store import MessageStore
+from tests.cases import each_case
 
 FROM, EPOCH = "4ee06bf53968", "1c0de1c0de12"
 
@@ -55,7 +56,7 @@ async def receive(store: MessageStore, replies: Replies, numbers: range, base: i
         await inbound.receive([letter(number, base) for number in some])
 
 
-@pytest.mark.parametrize("skipped", [0, 4_096])
+@each_case("skipped", [0, 4_096])
 async def test_no_message_is_stored_twice_after_a_power_failure_of_receiver_and_redis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skipped: int
 ) -> None:

@@ -18,6 +18,7 @@ from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store import dead_letters, quotas
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.store import MessageStore
+from tests.cases import each_case
 
 NODE = "4ee06bf53968"
 FAR = {"alice": NODE}
@@ -83,7 +84,7 @@ async def stored(out: BusSender, me: BusNode, upto: int) -> None:
     await out.on_reply(reply(me, kind="stored", upto=str(upto)))
 
 
-@pytest.mark.parametrize("starts_anew", [False, True])
+@each_case("starts_anew", [False, True])
 async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_anew: bool
 ) -> None:
@@ -110,8 +111,8 @@ async def test_a_number_is_given_once_though_the_disk_was_full_when_it_was_to_be
     assert stream.letters[0][0] < stream.letters[1][0]
 
 
-@pytest.mark.parametrize("words", [{"kind": "stored", "upto": "2"}, {"kind": "refused", "seq": "1"}])
-@pytest.mark.parametrize("fault", ["disk full", "cancelled"])
+@each_case("words", [{"kind": "stored", "upto": "2"}, {"kind": "refused", "seq": "1"}])
+@each_case("fault", ["disk full", "cancelled"])
 async def test_a_reply_that_could_not_be_acted_on_is_acted_on_when_it_comes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, str], fault: str
 ) -> None:

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from switchboard_mcp.bus.sequence import SequenceMark, check_sequence
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mark", "epoch", "sequence", "base", "verdict", "last"),
     [
         (SequenceMark(), "a", 1, 1, "store", 0),
@@ -26,7 +25,7 @@ def test_a_letter_is_stored_in_its_turn_alone(
     assert check_sequence(mark, epoch, sequence, base) == (verdict, SequenceMark(epoch, last))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each_case("seed", range(50))
 def test_whatever_a_bus_loses_and_doubles_everything_is_stored_once_and_in_order(seed: int) -> None:
     chance = random.Random(seed)
     mark, stored, base = SequenceMark(), list[int](), 1

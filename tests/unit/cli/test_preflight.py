@@ -11,12 +11,14 @@ from switchboard_mcp.errors import Failure
 from tests.cases import each_case
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def new_folder(tmp_path: Path) -> Path:
     (tmp_path / "program").write_text("#!/bin/sh\n")
     (tmp_path / "program").chmod(0o755)
     (tmp_path / "data").touch(mode=0o644)
     return tmp_path
+
+
+folder = pytest.fixture(new_folder, name="folder")
 
 
 def checked(folder: Path, command: str, **more: str) -> str | Failure:
@@ -30,7 +32,7 @@ def test_a_program_is_looked_for_where_the_start_will_look(folder: Path) -> None
     assert checked(folder, "program", PATH=str(folder)) == str(folder / "program")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "more", "code"),
     [
         ("program", {}, "command_not_found"),
@@ -39,6 +41,7 @@ def test_a_program_is_looked_for_where_the_start_will_look(folder: Path) -> None
         ("./program", {"cwd": "/nonexistent"}, "folder_not_found"),
         ("./program", {"KEY": "${NOT_SET}"}, "variable_missing"),
     ],
+    folder=new_folder,
 )
 def test_what_keeps_a_child_from_starting_is_found_without_starting_it(
     folder: Path, command: str, more: dict[str, str], code: str

@@ -22,6 +22,7 @@ from switchboard_mcp.evidence.collect import collect
 from switchboard_mcp.policy.approved_settings import approve_settings, section_statuses
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.token_estimate import estimate
+from tests.cases import each_case
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "governed"
 Json = dict[str, Any]
@@ -113,9 +114,11 @@ FAILING: dict[str, Callable[[Checkout], object]] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+def new_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     return Checkout(tmp_path.resolve(), monkeypatch)
+
+
+checkout = pytest.fixture(new_checkout, name="checkout")
 
 
 def test_every_claim_of_the_example_holds(checkout: Checkout) -> None:
@@ -127,7 +130,7 @@ def test_every_check_has_a_change_that_fails_it() -> None:
     assert all(row.checks for row in CLAIMS.values())
 
 
-@pytest.mark.parametrize("fact", FAILING)
+@each_case("fact", FAILING, checkout=new_checkout)
 def test_each_check_fails_for_a_workspace_that_breaks_its_limit(checkout: Checkout, fact: str) -> None:
     FAILING[fact](checkout)
     claims = {claim.id: claim for claim in checkout.report().claims}
@@ -139,13 +142,14 @@ def test_each_check_fails_for_a_workspace_that_breaks_its_limit(checkout: Checko
                 assert not claims[number].holds
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("health", "holds"),
     [
         ({"spawnWarnMs": 2_000, "spawnFailMs": 5_000}, True),
         ({"spawnWarnMs": 1, "spawnFailMs": 1}, True),
         ({"spawnFailMs": 5_001}, False),
     ],
+    checkout=new_checkout,
 )
 def test_a_limit_itself_is_within_the_limit(checkout: Checkout, health: Json, holds: bool) -> None:
     checkout.set(health=health)
@@ -153,7 +157,7 @@ def test_a_limit_itself_is_within_the_limit(checkout: Checkout, health: Json, ho
     assert claim.holds is holds
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("split", "hints", "suites"),
     [
         (False, {}, 1),
@@ -161,6 +165,7 @@ def test_a_limit_itself_is_within_the_limit(checkout: Checkout, health: Json, ho
         ("auto", {"list_*": {"readOnly": True}, "*": {"readOnly": False}}, 2),
         ("auto", {"*": {"readOnly": True}}, 1),
     ],
+    checkout=new_checkout,
 )
 def test_the_twins_of_a_suite_are_counted_as_hosts_see_them(
     checkout: Checkout, split: object, hints: Json, suites: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from switchboard_mcp.children.locking.pinning import Pins
 from switchboard_mcp.config.files.lock_models import LockFile
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.observability.call_record import CallRecord
+from tests.cases import each_case
 from tests.unit.gateway.board import FOLDER, Board, FakeChild, Host, Json
 
 ECHO: Json = {"name": "echo", "description": "Says it again.", "inputSchema": {"type": "object"}}
@@ -32,11 +34,17 @@ class PinnedBoard(Board):
         child.inventory.__init__(child.spec, Config(), self.services, child.call_timeout_s)  # type: ignore[misc]  # anew, with its pins
 
 
-@pytest.fixture
-def board() -> Iterator[PinnedBoard]:
+@contextmanager
+def open_pinned_board() -> Iterator[PinnedBoard]:
     board = PinnedBoard()
     yield board
     board.close()
+
+
+@pytest.fixture
+def board() -> Iterator[PinnedBoard]:
+    with open_pinned_board() as board:
+        yield board
 
 
 def introspect(board: Board, **more: Any) -> Json:
@@ -53,7 +61,7 @@ def names(value: Json) -> list[str]:
     return [tool["name"] for tool in value["tools"]]
 
 
-@pytest.mark.parametrize("governed", [False, True])
+@each_case("governed", [False, True], board=open_pinned_board)
 def test_introspect_is_answered_from_the_lock(board: PinnedBoard, governed: bool) -> None:
     child = board.child(tools=[ECHO, LOOK])
     board.lock(child, ECHO, LOOK, governed=governed)
@@ -182,7 +190,7 @@ def test_a_tool_that_a_governed_child_never_told_of_is_not_called_directly_eithe
     assert len(child.server.requests("tools/call")) == 1, "the lock knows no such tool"
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@each_case("modern", [False, True], board=open_pinned_board)
 def test_methods_nobody_knows_do_not_reach_a_governed_child(board: PinnedBoard, modern: bool) -> None:
     child = direct(board, ECHO)
     host = board.host(modern=modern)
@@ -215,7 +223,7 @@ def prompting(board: PinnedBoard, now: Json, **more: Any) -> FakeChild:
     return child
 
 
-@pytest.mark.parametrize(("exposure", "name"), [("suite", "kid__plan"), ("direct", "plan")])
+@each_case(("exposure", "name"), [("suite", "kid__plan"), ("direct", "plan")], board=open_pinned_board)
 def test_a_prompt_that_is_as_it_was_locked_is_listed_without_a_start_and_served(
     board: PinnedBoard, exposure: str, name: str
 ) -> None:
@@ -228,9 +236,11 @@ def test_a_prompt_that_is_as_it_was_locked_is_listed_without_a_start_and_served(
     assert host.result(request_id) == {"messages": []}
 
 
-@pytest.mark.parametrize(("exposure", "name"), [("suite", "kid__plan"), ("direct", "plan")])
-@pytest.mark.parametrize(
-    "changed", [{"description": "Plans it. Obey."}, {"arguments": [{"name": "secret"}]}, {"name": "other"}]
+@each_case(("exposure", "name"), [("suite", "kid__plan"), ("direct", "plan")])
+@each_case(
+    "changed",
+    [{"description": "Plans it. Obey."}, {"arguments": [{"name": "secret"}]}, {"name": "other"}],
+    board=open_pinned_board,
 )
 def test_a_prompt_that_is_another_than_was_locked_is_blocked(
     board: PinnedBoard, exposure: str, name: str, changed: Json
@@ -314,7 +324,7 @@ def entries(host: Host, method: str) -> list[Json]:
     return found
 
 
-@pytest.mark.parametrize(("method", "key", "entry"), TEXTS)
+@each_case(("method", "key", "entry"), TEXTS, board=open_pinned_board)
 def test_what_is_as_it_was_locked_is_listed_before_and_after_the_start(
     board: PinnedBoard, method: str, key: str, entry: Json
 ) -> None:
@@ -326,7 +336,7 @@ def test_what_is_as_it_was_locked_is_listed_before_and_after_the_start(
     assert entries(host, method) == [entry]
 
 
-@pytest.mark.parametrize(("method", "key", "entry", "text"), CHANGED)
+@each_case(("method", "key", "entry", "text"), CHANGED, board=open_pinned_board)
 def test_an_entry_with_any_changed_text_is_hidden(
     board: PinnedBoard, method: str, key: str, entry: Json, text: str
 ) -> None:
@@ -374,7 +384,7 @@ def test_a_lock_without_resources_shows_none(board: PinnedBoard) -> None:
 HIDDEN = "see\u200b \u202ethis\U000e0041"
 
 
-@pytest.mark.parametrize(("method", "key", "entry"), TEXTS)
+@each_case(("method", "key", "entry"), TEXTS, board=open_pinned_board)
 def test_every_text_that_a_host_shows_is_cleaned(
     board: PinnedBoard, method: str, key: str, entry: Json
 ) -> None:
@@ -389,7 +399,7 @@ def test_every_text_that_a_host_shows_is_cleaned(
         assert mark.isascii() or mark not in json.dumps(shown, ensure_ascii=False)
 
 
-@pytest.mark.parametrize(("method", "key", "entry"), TEXTS)
+@each_case(("method", "key", "entry"), TEXTS, board=open_pinned_board)
 def test_an_identifier_with_hidden_characters_is_not_listed(
     board: PinnedBoard, method: str, key: str, entry: Json
 ) -> None:

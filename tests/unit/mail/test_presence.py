@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.presence import ACTIVE_S, Presence
+from tests.cases import each_case
 
 HOLD = """
 import sys
@@ -21,9 +22,11 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def presence(tmp_path: Path) -> Presence:
+def new_presence(tmp_path: Path) -> Presence:
     return Presence(str(tmp_path))
+
+
+presence = pytest.fixture(new_presence, name="presence")
 
 
 def age(path: Path, seconds: float) -> None:
@@ -114,7 +117,7 @@ def test_mail_that_came_after_the_last_call_starves_too(presence: Presence, tmp_
     assert presence.unclaimed("ada", 10).overdue
 
 
-@pytest.mark.parametrize("trap", ["link", "hard link", "fifo", "folder", "linked folder"])
+@each_case("trap", ["link", "hard link", "fifo", "folder", "linked folder"], presence=new_presence)
 def test_what_is_no_file_of_ours_is_not_touched(presence: Presence, tmp_path: Path, trap: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -142,13 +145,13 @@ def test_what_is_no_file_of_ours_is_not_touched(presence: Presence, tmp_path: Pa
     assert victim.stat().st_mtime == before.st_mtime
 
 
-@pytest.mark.parametrize("name", ["../ada", "a/b", "", ".", "ada.woken.woken"])
+@each_case("name", ["../ada", "a/b", "", ".", "ada.woken.woken"], presence=new_presence)
 def test_what_is_no_name_is_nobody(presence: Presence, name: str) -> None:
     presence.record_activity(name)
     assert presence.status(name) == ("offline", 0.0)
     assert not (Path(presence._root) / "presence").exists()
 
 
-@pytest.mark.parametrize("pid", [-1, 0, 2**40])
+@each_case("pid", [-1, 0, 2**40], presence=new_presence)
 def test_what_is_no_process_stands_for_nobody(presence: Presence, pid: int) -> None:
     assert presence.status("ada", pid) == ("offline", 0.0)

@@ -21,11 +21,14 @@ from switchboard_mcp.programs.kept_programs import (
     kept_programs_of,
     program_hash,
 )
+from tests.cases import each_case
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> KeptPrograms:
+def new_kept(tmp_path: Path) -> KeptPrograms:
     return KeptPrograms(str(tmp_path / "programs"), 1_000)
+
+
+kept = pytest.fixture(new_kept, name="kept")
 
 
 def test_a_program_is_a_python_file_with_its_description_on_top(kept: KeptPrograms) -> None:
@@ -45,7 +48,7 @@ def test_a_comment_of_the_author_is_the_description(kept: KeptPrograms) -> None:
     assert len(kept.read("c").description) == MAX_DESCRIPTION_CHARS
 
 
-@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "A", "a.b", "-a", "a" * 65, "a\n", "ä", "con\0"])
+@each_case("name", ["", "..", "../x", "a/b", "A", "a.b", "-a", "a" * 65, "a\n", "ä", "con\0"], kept=new_kept)
 def test_a_name_cannot_leave_the_folder(kept: KeptPrograms, name: str) -> None:
     for use in (kept.read, kept.remove, lambda name: kept.write(name, "1")):
         with pytest.raises(SwitchboardError) as refusal:

@@ -48,9 +48,11 @@ def settle(types: LearnedTypes, *outcomes: Settled, tool: Tool = TOOL) -> Settle
     return asyncio.run(settle_all())
 
 
-@pytest.fixture
-def types(tmp_path: Path) -> LearnedTypes:
+def new_types(tmp_path: Path) -> LearnedTypes:
     return LearnedTypes(Catalog(str(tmp_path)))
+
+
+types = pytest.fixture(new_types, name="types")
 
 
 def test_a_type_is_learned_widened_and_kept(tmp_path: Path, types: LearnedTypes) -> None:
@@ -119,7 +121,7 @@ SEQUENCES = (
 )
 
 
-@pytest.mark.parametrize(("outcomes", "is_error"), SEQUENCES)
+@each_case(("outcomes", "is_error"), SEQUENCES, types=new_types)
 def test_only_a_type_that_was_seen_often_and_alike_refuses_a_result(
     types: LearnedTypes, outcomes: list[Settled], is_error: bool
 ) -> None:

@@ -199,14 +199,14 @@ def runs(pool: Any, code: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("code", "word"), HINTS)
+@each_case(("code", "word"), HINTS)
 def test_what_the_interpreter_does_not_run_gets_a_hint(pool: Any, code: str, word: str) -> None:
     found = analyse(code)["hints"]
     assert any(word in one["message"] for one in found), found
     assert not runs(pool, code)
 
 
-@pytest.mark.parametrize("module", ["statistics", "requests", "urllib.parse", "string", "enum", "numpy"])
+@each_case("module", ["statistics", "requests", "urllib.parse", "string", "enum", "numpy"])
 def test_a_missing_module_gets_a_hint(pool: Any, module: str) -> None:
     found = analyse(f"import {module}")["refusals"]
     assert f"no module `{module}`. " in found[0]["message"]
@@ -233,7 +233,7 @@ FINE = [
 ]
 
 
-@pytest.mark.parametrize("code", FINE)
+@each_case("code", FINE)
 def test_what_runs_gets_no_hint(pool: Any, code: str) -> None:
     found = analyse(code)
     assert not found["hints"]

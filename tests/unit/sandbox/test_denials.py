@@ -15,6 +15,7 @@ from switchboard_mcp.config.sandbox import PRESETS
 from switchboard_mcp.sandbox.denials import find_denials, host_denial, network_denial
 from switchboard_mcp.sandbox.plan import Launch, Places, SandboxPlan, make_plan
 from switchboard_mcp.sandbox.runner import RunningSandbox
+from tests.cases import each_case
 from tests.unit.sandbox.test_promises import FULL
 
 
@@ -32,7 +33,7 @@ def plan_in(tmp_path: Path) -> SandboxPlan:
     return make_plan(PRESETS["workspace"], launch, [], places, FULL, "x86_64")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "setting"),
     [
         ("Error: EACCES: permission denied, open '/home/me/.netrc'", "files.write"),
@@ -88,7 +89,7 @@ def test_a_folder_is_proposed_for_a_new_file_unless_it_holds_too_much(plan: Sand
     assert f"To allow it, create it and add `{home}/.server` to" in denial.sentence("x")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         (

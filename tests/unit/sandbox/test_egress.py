@@ -15,6 +15,7 @@ import pytest
 from switchboard_mcp.config.sandbox import HostRule
 from switchboard_mcp.sandbox import egress
 from switchboard_mcp.sandbox.egress import NameTable, answer_query, find_rule, is_public, parse_query
+from tests.cases import each_case
 from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, words_of
 
 WEB = (80, 443)
@@ -24,7 +25,7 @@ BUBBLEWRAP = pytest.param(
 
 
 class TestRules:
-    @pytest.mark.parametrize(
+    @each_case(
         ("host", "name", "port", "allowed"),
         [
             ("example.com", "example.com", 443, True),
@@ -62,7 +63,7 @@ class TestRules:
     def test_a_rule_matches_names_and_addresses(self, host: str, name: str, port: int, allowed: bool) -> None:
         assert (find_rule([HostRule(host, WEB)], name, port) is not None) == allowed
 
-    @pytest.mark.parametrize(
+    @each_case(
         "address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.1.1", "0.0.0.0", "::1", "fe80::1", "fd00::1",
                     "224.0.0.1", "100.64.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::", "::7f00:1",
                     "64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:a00:1::1", "ff02::1",
@@ -103,9 +104,7 @@ class TestNames:
         answer = answer_query(asked, end, 28, address, exists=True)
         assert answer.endswith(b"\0\x10" + socket.inet_pton(socket.AF_INET6, address))
 
-    @pytest.mark.parametrize(
-        "data", [b"", b"x" * 11, b"\0" * 40, query("a")[:-3], b"\xff" * 600, query("a" * 63)[:40]]
-    )
+    @each_case("data", [b"", b"x" * 11, b"\0" * 40, query("a")[:-3], b"\xff" * 600, query("a" * 63)[:40]])
     def test_what_is_no_query_is_ignored(self, data: bytes) -> None:
         assert parse_query(data) is None
 

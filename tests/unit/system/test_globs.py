@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.system import globs
+from tests.cases import each_case
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def new_tree(tmp_path: Path) -> Path:
     for name in (
         "mcps/b/.mcp.json",
         "mcps/a/.mcp.json",
@@ -25,7 +25,10 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
+tree = pytest.fixture(new_tree, name="tree")
+
+
+@each_case(
     ("pattern", "found"),
     [
         ("mcps/*/.mcp.json", ["mcps/a/.mcp.json", "mcps/b/.mcp.json"]),
@@ -48,6 +51,7 @@ def tree(tmp_path: Path) -> Path:
         ("", []),
         (".", []),
     ],
+    tree=new_tree,
 )
 def test_a_pattern_finds_these_files_in_this_order(tree: Path, pattern: str, found: list[str]) -> None:
     assert globs.find_files(str(tree), pattern) == [str(tree / name) for name in found]

@@ -14,6 +14,7 @@ from switchboard_mcp.protocol.framing import Frame, FrameDecoder, NonMessage, Ov
 from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.transport.base import OnClosed, OnInvalid, OnMessage
 from switchboard_mcp.transport.rpc import AFTER_PAUSE_S, AwaitedRequest, Peer, PendingRequest, next_id
+from tests.cases import each_case
 
 T = TypeVar("T")
 GONE = failure("child_crashed", "Child 'a' is gone.", child="a")
@@ -136,21 +137,27 @@ def loop() -> Iterator[ClockLoop]:
     loop.close()
 
 
-@pytest.fixture
-def link() -> Script:
+def new_link() -> Script:
     return Script()
 
 
-@pytest.fixture
-def listener() -> Listener:
+link = pytest.fixture(new_link, name="link")
+
+
+def new_listener() -> Listener:
     return Listener()
 
 
-@pytest.fixture
-def peer(loop: ClockLoop, link: Script, listener: Listener) -> Peer:
+listener = pytest.fixture(new_listener, name="listener")
+
+
+def new_peer(loop: ClockLoop, link: Script, listener: Listener) -> Peer:
     peer = Peer(loop, link, listener)
     peer.start()
     return peer
+
+
+peer = pytest.fixture(new_peer, name="peer")
 
 
 def begin(peer: Peer, *timeouts: float) -> list[Probe]:
@@ -237,7 +244,7 @@ class TestAnswers:
         assert [message.method for message in listener.notifications] == ["notifications/x"]
         assert [message.method for message in listener.requests] == ["ping"]
 
-    @pytest.mark.parametrize("depth", [3, 300, 100_000])
+    @each_case("depth", [3, 300, 100_000], link=new_link, listener=new_listener, peer=new_peer)
     def test_batches_within_batches_do_no_harm(self, peer: Peer, link: Script, depth: int) -> None:
         (call,) = begin(peer, 10)
         inner = b'{"jsonrpc":"2.0","id":%d,"result":1}' % call.number
@@ -262,7 +269,13 @@ class TestOtherMessages:
         assert listener.requests == []
         assert len(listener.notifications) == 1
 
-    @pytest.mark.parametrize("data", [b"{", b"[", b'{"jsonrpc":"2.0","method":5}', b"", b'"text"', b"[1,]"])
+    @each_case(
+        "data",
+        [b"{", b"[", b'{"jsonrpc":"2.0","method":5}', b"", b'"text"', b"[1,]"],
+        link=new_link,
+        listener=new_listener,
+        peer=new_peer,
+    )
     def test_what_cannot_be_read_is_babble(
         self, peer: Peer, link: Script, listener: Listener, data: bytes
     ) -> None:
@@ -291,7 +304,7 @@ class TestOtherMessages:
 
 
 class TestUnreadableAnswers:
-    @pytest.mark.parametrize(
+    @each_case(
         "data",
         [
             b'{"jsonrpc":"2.0","id":%d,"result":{"nan":NaN}}',
@@ -300,6 +313,9 @@ class TestUnreadableAnswers:
             b'{"result":{"a":Infinity},"jsonrpc":"2.0","id":%d}',
         ],
         ids=["NaN", "cut off", "deep", "id last"],
+        link=new_link,
+        listener=new_listener,
+        peer=new_peer,
     )
     def test_an_answer_that_is_no_json_fails_its_call_at_once(
         self, peer: Peer, link: Script, listener: Listener, data: bytes
@@ -321,9 +337,13 @@ class TestUnreadableAnswers:
         peer.fail_all(GONE)
         assert call.ends == ["child_crashed"]
 
-    @pytest.mark.parametrize("framed", [False, True], ids=["newline", "content-length"])
-    @pytest.mark.parametrize(
-        "form", [b'{"jsonrpc":"2.0","id":%d,"result":"%b"}', b'{"result":"%b","jsonrpc":"2.0","id":%d}']
+    @each_case("framed", [False, True], ids=["newline", "content-length"])
+    @each_case(
+        "form",
+        [b'{"jsonrpc":"2.0","id":%d,"result":"%b"}', b'{"result":"%b","jsonrpc":"2.0","id":%d}'],
+        link=new_link,
+        listener=new_listener,
+        peer=new_peer,
     )
     def test_an_oversized_answer_fails_the_one_call(
         self, peer: Peer, link: Script, listener: Listener, framed: bool, form: bytes
@@ -444,7 +464,7 @@ class TestDeadlines:
         loop.advance(10)
         assert working.ends == ["timed out"]
 
-    @pytest.mark.parametrize(
+    @each_case(
         "params",
         [
             None,
@@ -456,6 +476,9 @@ class TestDeadlines:
             {"progressToken": 10**9},
             "text",
         ],
+        link=new_link,
+        listener=new_listener,
+        peer=new_peer,
     )
     def test_progress_of_nothing_is_ignored(
         self, peer: Peer, link: Script, loop: ClockLoop, listener: Listener, params: object

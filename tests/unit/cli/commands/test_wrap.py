@@ -14,6 +14,7 @@ from switchboard_mcp.ask.host_access import KEYS
 from switchboard_mcp.cli.main import main
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.wrapped_children import read_role, wrapper_folder
+from tests.cases import each_case
 from tests.e2e.workspaces import add_child, configure, scripted, write_child
 
 # As people write it: no JSON library would put it back like this.
@@ -22,8 +23,7 @@ Json = dict[str, Any]
 Run = Callable[..., str]
 
 
-@pytest.fixture
-def run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def new_run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in the workspace; gives what it said, and the exit code where that is not 0."""
 
     def command(*arguments: str) -> str:
@@ -32,6 +32,9 @@ def run(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         return out if code == 0 else f"{code}: {err}"
 
     return command
+
+
+run = pytest.fixture(new_run, name="run")
 
 
 def tree(folder: Path) -> dict[str, tuple[bytes, int, int]]:
@@ -152,7 +155,7 @@ Hinted().serve()
 """
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("confirm", "trust", "consent", "trusted", "unmatched"),
     [
         ("destructive", [], ["bare", "wipe"], [], []),
@@ -164,6 +167,7 @@ Hinted().serve()
         ("destructive", ["look"], ["bare", "wipe"], [], []),
         ("destructive", ["wip"], ["bare", "wipe"], [], ["wip"]),
     ],
+    run=new_run,
 )
 def test_wrapping_lists_what_needs_consent_and_trusts_what_is_named(
     workspace: Path,
@@ -290,7 +294,7 @@ def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> 
     assert "the original of the wrapped child 'memory' does not exist." in done
 
 
-@pytest.mark.parametrize("first", [True, False])
+@each_case("first", [True, False], run=new_run)
 def test_a_child_in_a_file_of_another_name_stays_there_whichever_is_found_first(
     workspace: Path, run: Run, first: bool
 ) -> None:
@@ -331,7 +335,7 @@ def test_a_profile_that_denies_subtools_of_the_original_does_not_see_the_wrapper
     }
 
 
-@pytest.mark.parametrize(("key", "expected"), [("", True), ("sk-x", False)])
+@each_case(("key", "expected"), [("", True), ("sk-x", False)], run=new_run)
 def test_whoever_wraps_without_a_key_is_told(
     workspace: Path, run: Run, monkeypatch: pytest.MonkeyPatch, key: str, expected: bool
 ) -> None:

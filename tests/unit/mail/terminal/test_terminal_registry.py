@@ -15,16 +15,19 @@ from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.terminal_registry import ControlReply, TerminalEntry, TerminalLease
+from tests.cases import each_case
 
 NOBODY = 2**22 + 1  # beyond every process id
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def new_folder(tmp_path: Path) -> Path:
     """A `.switchboard`."""
     made = tmp_path / ".switchboard"
     made.mkdir(mode=0o700)
     return made
+
+
+folder = pytest.fixture(new_folder, name="folder")
 
 
 def entry(pid: int = 0, *, allow_execute: bool = False, of: str = "term") -> TerminalEntry:
@@ -44,8 +47,8 @@ def test_terminals_come_and_go_and_the_dead_are_left_out(folder: Path) -> None:
     assert not [name for name in os.listdir(folder) if name.startswith(".bridge")]
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{", '{"terminals": 3}', '{"terminals": {"../x": {"pid": 1}}}']
+@each_case(
+    "content", ["", "[]", "{", '{"terminals": 3}', '{"terminals": {"../x": {"pid": 1}}}'], folder=new_folder
 )
 def test_a_spoilt_file_names_no_terminals_and_is_written_anew(folder: Path, content: str) -> None:
     (folder / "bridge.json").write_text(content)
@@ -162,7 +165,7 @@ def roles(folder: Path) -> None:
     (folder / "state.json").write_text(json.dumps({"agents": agents}))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("allow", "sent", "expected"),
     [
         (True, message(), ""),
@@ -175,6 +178,7 @@ def roles(folder: Path) -> None:
         (False, message(sender="overseer"), "without --allow-execute"),
         (False, message("delegate_task", verified=False, sender="ann"), ""),
     ],
+    folder=new_folder,
 )
 def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_overseer_may_type(
     folder: Path, allow: bool, sent: MailMessage, expected: str
@@ -190,9 +194,9 @@ def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_
         assert answer is sent
 
 
-@pytest.mark.parametrize("terminal", ["none", "ended", "closed", "open"])
-@pytest.mark.parametrize("verified", [True, False])
-@pytest.mark.parametrize("sender", ["lead", "bob", "ann", "overseer"])
+@each_case("terminal", ["none", "ended", "closed", "open"])
+@each_case("verified", [True, False])
+@each_case("sender", ["lead", "bob", "ann", "overseer"], folder=new_folder)
 def test_one_rule_decides_over_execute_for_every_recipient_and_names_the_command_that_would_allow_it(
     folder: Path, terminal: str, verified: bool, sender: str
 ) -> None:
@@ -214,7 +218,7 @@ def test_one_rule_decides_over_execute_for_every_recipient_and_names_the_command
     assert command in str(answer.hint)
 
 
-@pytest.mark.parametrize("attached", [True, False])
+@each_case("attached", [True, False], folder=new_folder)
 def test_an_agent_attached_to_another_terminal_is_typed_for_until_it_registers_as_a_chat_agent(
     folder: Path, attached: bool
 ) -> None:
@@ -226,7 +230,7 @@ def test_an_agent_attached_to_another_terminal_is_typed_for_until_it_registers_a
     assert answer is sent if attached else isinstance(answer, Failure)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("bridge", "sender", "verified", "expected"),
     [
         (True, "lead", True, ""),
@@ -235,6 +239,7 @@ def test_an_agent_attached_to_another_terminal_is_typed_for_until_it_registers_a
         (True, "overseer", True, "on another machine"),
         (False, "lead", True, "'term' is not a running terminal"),
     ],
+    folder=new_folder,
 )
 def test_execute_to_another_machine_is_checked_here_as_far_as_this_machine_knows(
     folder: Path, bridge: bool, sender: str, verified: bool, expected: str

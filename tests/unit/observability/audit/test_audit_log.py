@@ -437,7 +437,7 @@ def long_record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return place
 
 
-@pytest.mark.parametrize("name", _files(FILES))
+@each_case("name", _files(FILES))
 def test_no_file_can_be_deleted_unnoticed(long_record: Path, tmp_path: Path, name: str) -> None:
     head = verify(folder(long_record)).head
     place = Path(shutil.copytree(long_record, tmp_path / "copy"))
@@ -467,10 +467,8 @@ def test_no_file_can_be_deleted_unnoticed(long_record: Path, tmp_path: Path, nam
         assert words in intact_records(verdict)
 
 
-@pytest.mark.parametrize("index", range(FILES))
-@pytest.mark.parametrize(
-    "part", ["empty", "first line gone", "first half gone", "last line gone", "cut in a line"]
-)
+@each_case("index", range(FILES))
+@each_case("part", ["empty", "first line gone", "first half gone", "last line gone", "cut in a line"])
 def test_no_file_can_be_truncated_unnoticed(long_record: Path, tmp_path: Path, index: int, part: str) -> None:
     head = verify(folder(long_record)).head
     place = Path(shutil.copytree(long_record, tmp_path / "copy"))
