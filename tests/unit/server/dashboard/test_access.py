@@ -27,6 +27,7 @@ from switchboard_mcp.server.dashboard.dashboard_access import (
 )
 from switchboard_mcp.server.dashboard.login_link import enable_dashboard
 from switchboard_mcp.server.http.auth import TokenTable
+from tests.cases import each_case
 
 CODE = "c" * 43
 TOKENS = TokenTable({"": "start-token", "ann": "anns-token", "eve": "eves-token", "bob": "bobs-token"})
@@ -44,14 +45,18 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock() -> Clock:
+def new_clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def access(clock: Clock) -> DashboardAccess:
+clock = pytest.fixture(new_clock, name="clock")
+
+
+def new_access(clock: Clock) -> DashboardAccess:
     return DashboardAccess(TOKENS, lambda: rights(CONFIGURED), LoginLink(CODE, clock.now), 3100, clock)
+
+
+access = pytest.fixture(new_access, name="access")
 
 
 def cookie_of(set_cookie: bytes) -> dict[bytes, bytes]:
@@ -63,8 +68,11 @@ def seen(access: DashboardAccess, login: NewLogin) -> Viewer | None:
     return access.viewer(cookie_of(login.cookie), login.page_key.encode())
 
 
-@pytest.mark.parametrize(
-    ("token", "right"), [("start-token", "admin"), ("anns-token", "admin"), ("bobs-token", "read")]
+@each_case(
+    ("token", "right"),
+    [("start-token", "admin"), ("anns-token", "admin"), ("bobs-token", "read")],
+    clock=new_clock,
+    access=new_access,
 )
 def test_a_token_has_the_right_that_the_config_gives_it(
     access: DashboardAccess, token: str, right: str
@@ -75,7 +83,12 @@ def test_a_token_has_the_right_that_the_config_gives_it(
     assert viewer.may_act == (right == "admin")
 
 
-@pytest.mark.parametrize("header", [b"Bearer eves-token", b"Bearer nobodys", b"Basic start-token", b""])
+@each_case(
+    "header",
+    [b"Bearer eves-token", b"Bearer nobodys", b"Basic start-token", b""],
+    clock=new_clock,
+    access=new_access,
+)
 def test_an_agents_token_a_wrong_one_or_none_may_not_look(access: DashboardAccess, header: bytes) -> None:
     assert access.viewer({b"authorization": header} if header else {}) is None
 
@@ -198,7 +211,7 @@ def test_a_bounded_number_of_addresses_is_remembered(access: DashboardAccess) ->
     assert not access.record_failure("first")
 
 
-@pytest.mark.parametrize("token", ["start-token", "anns-token", "bobs-token"])
+@each_case("token", ["start-token", "anns-token", "bobs-token"], clock=new_clock, access=new_access)
 def test_a_requested_link_logs_in_once_with_the_right_of_its_token(
     access: DashboardAccess, token: str
 ) -> None:
