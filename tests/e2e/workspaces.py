@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+
+from switchboard_mcp.config import trust
+from switchboard_mcp.config.load import load_workspace
+from switchboard_mcp.errors import SwitchboardError
 
 REPO = Path(__file__).resolve().parent.parent.parent
 # Without the site packages, which no test child needs, a child starts in half the time.
@@ -38,7 +43,16 @@ def write_child(workspace: Path, folder: str, entry: object) -> Path:
     path = workspace / "mcps" / folder / ".mcp.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(entry if isinstance(entry, str) else json.dumps(entry))
+    trust_all(workspace)
     return path
+
+
+def trust_all(workspace: Path) -> None:
+    """Give the user's yes to what the config runs by itself, as `switchboard trust --yes` does."""
+    with contextlib.suppress(SwitchboardError):
+        loaded = load_workspace(str(workspace), None, os.environ, withhold=False)
+        if parts := trust.find_parts(loaded):
+            trust.allow(loaded, os.environ, parts)
 
 
 # Results are passed as they come, however long they are.
@@ -51,6 +65,7 @@ def configure(workspace: Path, config: object) -> Path:
     if isinstance(config, dict) and os.environ.get("SWITCHBOARD_BROKER") == "on":
         config = {"broker": {"enabled": True, "lingerMs": 50}, **config}
     path.write_text(config if isinstance(config, str) else json.dumps(config))
+    trust_all(workspace)
     return path
 
 

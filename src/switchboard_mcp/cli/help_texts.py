@@ -45,6 +45,7 @@ serve and look
   --dry-run             connect to every child, list its subtools, exit
 
 decide what may run
+  trust                 allow what the config of this folder runs before you ask for anything
   gate check|test       show what the rules of the config decide about a call
   approvals             list and answer the calls that wait for your decision
   sandbox               show what each child may do here, or learn the smallest sandbox: show, learn CHILD

@@ -44,6 +44,7 @@ COMMANDS = {
     "enable": "commands.enable:ENABLE",
     "disable": "commands.enable:DISABLE",
     "revert": "commands.revert:COMMAND",
+    "trust": "commands.trust:COMMAND",
     "schema": "commands.schema:COMMAND",
     "completions": "commands.completions:COMMAND",
     "ask": "commands.ask:COMMAND",

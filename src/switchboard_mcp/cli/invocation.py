@@ -176,9 +176,9 @@ def user_scope_text(workspace: Workspace) -> str:
     parts = []
     if user.children:
         parts.append(f"From your user workspace {user.folder}: {', '.join(map(one_line, user.children))}.")
-    if user.replaced:
-        names = ", ".join(map(one_line, user.replaced))
-        parts.append(f"Of {names} this workspace has its own, which replaces that of the user workspace.")
+    if user.shadowed:
+        names = ", ".join(map(one_line, user.shadowed))
+        parts.append(f"This workspace has its own {names}, which is not used: yours keeps the name.")
     return " ".join(parts)
 
 
@@ -187,7 +187,7 @@ def user_scope_members(workspace: Workspace) -> dict[str, object] | None:
     user = workspace.user
     if user is None or not (user.left_out or user.workspace):
         return None
-    members: dict[str, object] = {"folder": user.folder, "children": user.children, "replaced": user.replaced}
+    members: dict[str, object] = {"folder": user.folder, "children": user.children, "shadowed": user.shadowed}
     return members | ({"leftOut": user.left_out} if user.left_out else {})
 
 

@@ -19,7 +19,7 @@ from switchboard_mcp.config.files.descriptions import describe_suites, read_desc
 from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, UserScope, Workspace
 from switchboard_mcp.config.sandbox import sandbox_mistakes
 from switchboard_mcp.config.sections import Token
-from switchboard_mcp.config.user_scope import find_obstacle, include, leave_out
+from switchboard_mcp.config.user_scope import find_obstacle, include, keep_names, leave_out
 from switchboard_mcp.config.workspace_folder import JSON_NAME as JSON_NAME
 from switchboard_mcp.config.workspace_folder import TOML_NAME as TOML_NAME
 from switchboard_mcp.config.workspace_folder import WORKSPACE_MARKERS as WORKSPACE_MARKERS
@@ -52,11 +52,13 @@ def load_workspace(
     *,
     originals: bool = False,
     include_user: bool | None = None,
+    withhold: bool = True,
 ) -> Workspace:
     """Load the settings and children of a workspace. Raises `config_invalid` with all mistakes, one per line.
 
     With `originals`, each wrapped child is replaced by the child it wraps. With `include_user`, the children of the
-    user workspace are added; its value is the default of the setting with that name.
+    user workspace are added; its value is the default of the setting with that name. Unless `withhold` is false,
+    what would run before anybody asks for it is off until the user has allowed it.
     """
     folder = os.path.abspath(folder)
     user_folder = user_workspace(environ)
@@ -65,20 +67,51 @@ def load_workspace(
     project = _load(
         folder, config_file, environ, originals=originals, root=_current_folder() if is_user else ""
     )
+    if withhold and not is_user:
+        project = _without_untrusted(project, environ)
     if include_user is None or is_user or not user_folder:
         return project
     if not is_workspace(user_folder):
         return msgspec.structs.replace(project, user=UserScope(folder=user_folder))
-    if reason := find_obstacle(project, user_folder, default=include_user):
+    reason = find_obstacle(project, user_folder, default=include_user)
+    # A project may leave the user's servers out; their names stay his.
+    keeps_names = (
+        include_user and project.config.include_user is False and project.config.governance.mode == "open"
+    )
+    if reason and not keeps_names:
         return leave_out(project, user_folder, reason)
     try:
         user = _load(user_folder, None, environ, root=folder)
     except SwitchboardError as problem:
+        if reason:
+            return leave_out(project, user_folder, reason)
         message = f"the user workspace is not included: {problem.failure.message}"
         left_out = leave_out(project, user_folder, problem.failure.message)
         warning = ConfigWarning(user_folder, "", message)
         return msgspec.structs.replace(left_out, warnings=[*project.warnings, warning])
-    return include(project, user)
+    return leave_out(keep_names(project, user), user_folder, reason) if reason else include(project, user)
+
+
+def _without_untrusted(project: Workspace, environ: Mapping[str, str]) -> Workspace:
+    """Return the project without what runs by itself and was not allowed. In governed mode the approval is the yes."""
+    if project.config.governance.mode != "open":
+        return project
+    if not _may_run_by_itself(project.config):
+        return project
+    from switchboard_mcp.config import trust  # few workspaces need it
+
+    return trust.withhold(project, environ)
+
+
+def _may_run_by_itself(config: Config) -> bool:
+    """Return True if a config may have anything that runs before somebody asks for it; looks at no file."""
+    suites = config.suites.values()
+    return bool(
+        config.middleware
+        or config.mail.channel
+        or config.exposure == "direct"
+        or any(suite.middleware or suite.pin or suite.exposure == "direct" for suite in suites)
+    )
 
 
 def _is_same(folder: str, other: str) -> bool:

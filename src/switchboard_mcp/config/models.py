@@ -488,14 +488,14 @@ class ConfigWarning(Struct, frozen=True):
 class UserScope(Struct, frozen=True, kw_only=True):
     """The user workspace, seen from a project: the children that it adds, or why it adds none.
 
-    The folder need not exist.
-    `replaced` are children of which the project has its own. `profiles` decide what a profile shows of the children.
+    The folder need not exist. `shadowed` are children of the project that are not used, because the user has one of the
+    same name. `profiles` decide what a profile shows of the children.
     """
 
     folder: str
     left_out: str = ""
     children: list[str] = []
-    replaced: list[str] = []
+    shadowed: list[str] = []
     profiles: dict[str, Profile] = {}
     workspace: Workspace | None = None
 
@@ -506,7 +506,8 @@ class Workspace(Struct, frozen=True, kw_only=True):
     `source` is the config file, if there is one. `written` has the settings as they are in it; `config` is adjusted to
     wrapped children and to settings that need a restart. `disabled` holds children that are switched off, `absent`
     those that governed mode does not allow, each with the failure reported for it; `judged` is true once that has been
-    decided. `user` is the user workspace, if there is one beside this workspace.
+    decided. `user` is the user workspace, if there is one beside this workspace. `withheld` are the settings that are
+    off until the user allows them (`config.trust`).
     """
 
     folder: str
@@ -519,6 +520,7 @@ class Workspace(Struct, frozen=True, kw_only=True):
     absent: dict[str, Failure] = {}
     judged: bool = False
     user: UserScope | None = None
+    withheld: list[str] = []
 
     @property
     def own_children(self) -> list[ChildSpec]:

@@ -1,8 +1,10 @@
 """Adds the children of the user workspace to those of a project.
 
-Decides what a project takes over: children that it has no entry of the same name for, with their own settings, secrets
-and profiles. A governed workspace takes nothing over and is taken over by none, so an approval covers the same in both
-directions. The place of the user workspace comes from the user's environment, never from a project.
+Decides what a project takes over: all children, with their own settings, secrets and profiles. A name that the user has
+given stays his: a host may always allow it, so an entry of the project does not take it, nor the name of its suite. The
+project can switch such a child off. A governed workspace takes nothing over and is taken over by none, so an approval
+covers the same in both directions. The place of the user workspace comes from the user's environment, never from a
+project.
 """
 
 from __future__ import annotations
@@ -13,8 +15,17 @@ from msgspec.structs import replace
 
 from switchboard_mcp.config.documents import join_key
 from switchboard_mcp.config.gate import GateSection, gate_settings
-from switchboard_mcp.config.models import Config, ConfigWarning, SuiteSettings, Timeouts, UserScope, Workspace
+from switchboard_mcp.config.models import (
+    ChildSpec,
+    Config,
+    ConfigWarning,
+    SuiteSettings,
+    Timeouts,
+    UserScope,
+    Workspace,
+)
 from switchboard_mcp.config.sections import NO_LIMITS, Profile
+from switchboard_mcp.suites.suite_names import suite_names, twin_names
 from switchboard_mcp.system.write_access import other_writers
 
 GOVERNED = "this workspace is governed, and holds only what is approved in it"
@@ -36,35 +47,75 @@ def find_obstacle(project: Workspace, folder: str, *, default: bool) -> str:
 
 
 def include(project: Workspace, user: Workspace) -> Workspace:
-    """Return the project with the children of the user workspace; an entry of the project wins over one of the user."""
+    """Return the project with the children of the user workspace; an entry of the user wins over one of the project."""
     if user.config.governance.mode != "open":
         return leave_out(project, user.folder, f"{user.source}: it is governed, and served on its own only")
     if gate_settings(user.config.gate).otherwise != "allow":
         return leave_out(
             project, user.folder, f"{user.source}: gate.otherwise cannot hold for its children alone"
         )
-    own = {spec.name for spec in (*project.children, *project.disabled)}
+    switched_off = {spec.name for spec in project.disabled}
     offered = [spec for spec in user.children if spec.kind != "builtin"]
-    added = [replace(spec, scope="user") for spec in offered if spec.name not in own]
+    added = [replace(spec, scope="user") for spec in offered if spec.name not in switched_off]
+    kept = keep_names(project, user)
+    own = {spec.name for spec in (*kept.children, *kept.disabled)}
     names = {spec.name for spec in added}
     scope = UserScope(
         folder=user.folder,
         children=sorted(names),
-        replaced=sorted(spec.name for spec in offered if spec.name in own),
+        shadowed=sorted({spec.name for spec in project.children} - own),
         profiles=user.config.profiles,
         workspace=user,
     )
     return replace(
-        project,
-        config=_with_settings(project.config, user.config, names),
-        children=[*project.children, *added],
+        kept,
+        config=_with_settings(kept.config, user.config, names),
+        children=[*kept.children, *added],
         disabled=[
-            *project.disabled,
+            *kept.disabled,
             *(replace(spec, scope="user") for spec in user.disabled if spec.name not in own),
         ],
-        warnings=[*_warnings(project, user, names), *user.warnings],
+        warnings=[*_warnings(kept, user, names), *user.warnings],
         user=scope,
     )
+
+
+def keep_names(project: Workspace, user: Workspace) -> Workspace:
+    """Return the project without the children and names of suites that are the user's."""
+    users = {spec.name for spec in (*user.children, *user.disabled) if spec.kind != "builtin"}
+    clashes = [spec for spec in project.children if spec.name in users and spec.kind != "builtin"]
+    kept = [spec for spec in project.children if spec not in clashes]
+    config, renamed = _with_own_names(project.config, kept, user)
+    message = "is not used: your user workspace has '{}', which keeps the name. Give it another one here."
+    warnings = [ConfigWarning(spec.source, spec.key, message.format(spec.name)) for spec in clashes]
+    for name, suite in renamed.items():
+        message = f"The suite of '{name}' is called '{suite}': its name belongs to your user workspace."
+        warnings.append(ConfigWarning(project.source, join_key("suites", name), message))
+    if not warnings:
+        return project
+    written = project.written_config
+    return replace(
+        project, config=config, written=written, children=kept, warnings=[*project.warnings, *warnings]
+    )
+
+
+def _with_own_names(config: Config, kept: list[ChildSpec], user: Workspace) -> tuple[Config, dict[str, str]]:
+    """Return the config in which no suite of the project has a name of the user's, and the suites that were renamed."""
+    taken = set(suite_names(_named(user.children, user.config)).values())
+    taken |= {name for twins in twin_names(sorted(taken)).values() for name in twins}
+    wanted = _named(kept, config)
+    alone, beside = suite_names(wanted), suite_names(wanted, taken)
+    renamed = {name: suite for name, suite in beside.items() if suite != alone[name]}
+    suites = dict(config.suites)
+    for name, suite in renamed.items():
+        suites[name] = replace(suites.get(name) or SuiteSettings(), suite_name=suite)
+    return (replace(config, suites=suites) if renamed else config), renamed
+
+
+def _named(children: list[ChildSpec], config: Config) -> list[tuple[str, str]]:
+    """Return the children with the names that are configured for their suites."""
+    names = {name: suite.suite_name for name, suite in config.suites.items()}
+    return [(spec.name, names.get(spec.name, "")) for spec in children if spec.kind != "builtin"]
 
 
 def leave_out(project: Workspace, folder: str, reason: str) -> Workspace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from switchboard_mcp.system.user_folders import user_workspace
@@ -13,12 +14,46 @@ TOML_NAME = "switchboard.config.toml"
 WORKSPACE_MARKERS = (JSON_NAME, TOML_NAME, ".switchboard", "mcps")
 
 
+# As both forms of the config write it. The config is not parsed here.
+GOVERNED = re.compile(rb"""(?m)(["']mode["']\s*:|^\s*(governance\.)?mode\s*=)\s*["']governed["']""")
+MAX_CONFIG_BYTES = 4_000_000
+
+
 def nearest_workspace(here: str, home: str = "") -> str:
     """Return the workspace of a folder: itself, or the nearest one above it. Empty if there is none.
 
     The search ends at the root of a git repository, or before the home folder, and ignores files of other owners: a
-    user who can write to a parent folder, as anyone can in /tmp, must not decide what runs here.
+    user who can write to a parent folder, as anyone can in /tmp, must not decide what runs here. A governed workspace
+    above it, within other folders of the same owner, is the workspace of all that is in it.
     """
+    nearest = _nearest(here, home)
+    return _governed_above(nearest or here, home) or nearest
+
+
+def _governed_above(folder: str, home: str) -> str:
+    """Return the outermost governed workspace above a folder, or an empty string."""
+    own, found = _owner(folder), ""
+    while True:
+        above = os.path.dirname(folder)
+        if above in (folder, home) or _owner(above) != own:
+            return found
+        folder = above
+        if any(_is_governed(os.path.join(folder, name), own) for name in (JSON_NAME, TOML_NAME)):
+            found = folder
+
+
+def _is_governed(path: str, owner: int | None) -> bool:
+    if _owner(path) != owner:
+        return False
+    try:
+        with open(path, "rb") as file:
+            return GOVERNED.search(file.read(MAX_CONFIG_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def _nearest(here: str, home: str) -> str:
+    """Return the nearest workspace, whatever is above it."""
     own, folder = _owner(here), here
     while True:
         repository = _owner(os.path.join(folder, ".git"))

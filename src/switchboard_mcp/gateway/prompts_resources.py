@@ -134,8 +134,8 @@ def find_prompt(suites: Iterable[ChildSuite], name: str) -> ResolvedName | None:
     if offering:
         return ResolvedName(offering[0], name, PROMPTS)
     marked = [suite for suite in candidates if name.startswith(suite.child.name + SEPARATOR)]
-    # One child's name may be a prefix of another's, so try the longest first.
-    marked.sort(key=lambda suite: len(suite.child.name), reverse=True)
+    # One child's name may be a prefix of another's, so try the user's own first, and then the longest.
+    marked.sort(key=lambda suite: (suite.child.spec.scope == "user", len(suite.child.name)), reverse=True)
     for suite in marked:
         own = name.removeprefix(suite.child.name + SEPARATOR)
         if own in suite.child.inventory.names(PROMPTS):

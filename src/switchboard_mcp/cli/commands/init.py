@@ -24,6 +24,7 @@ from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sandbox import PRESETS
+from switchboard_mcp.config.trust import allow_added
 from switchboard_mcp.policy.governance import ENABLED
 from switchboard_mcp.setup.child_entries import (
     PERSONAL,
@@ -159,6 +160,9 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
         agreed = ask(f"Change {plural(len(whole.changes), 'file')}? [Y/n]") in ("", *YES)
     if agreed:
         apply_scopes(plans, args.files)
+        for scope in scopes:
+            moved = [outcome.child for outcome in outcomes if outcome.moves]
+            allow_added(scope.workspace.folder, invocation.options.config, os.environ, moved)
     if invocation.as_json:
         invocation.console.out.json(as_json(whole, references, scopes, changed=agreed))
     elif agreed:

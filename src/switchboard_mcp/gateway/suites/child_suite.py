@@ -409,7 +409,9 @@ def build_suites(
     configured = {name: suite.suite_name for name, suite in config.suites.items()}
     names = suite_names([(name, configured.get(name, "")) for name in by_name])
     suites: dict[str, ChildSuite] = {}
-    for name, child in sorted(by_name.items(), key=lambda item: names[item[0]]):
+    # The user's own children come first: whatever has the same name in a project gets another one.
+    by_scope = sorted(by_name.items(), key=lambda item: (item[1].spec.scope != "user", names[item[0]]))
+    for name, child in by_scope:
         earlier = previous.get(names[name]) if previous else None
         if (
             earlier is None
