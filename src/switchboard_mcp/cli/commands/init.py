@@ -59,7 +59,14 @@ from switchboard_mcp.setup.plan import (
 )
 from switchboard_mcp.setup.references import ServerReference, find_references
 from switchboard_mcp.setup.revert import interrupted, perform_revert, plan_revert
-from switchboard_mcp.setup.scopes import SetupScope, apply_scopes, combine, decide_scopes, plan_scopes
+from switchboard_mcp.setup.scopes import (
+    ScopePlan,
+    SetupScope,
+    apply_scopes,
+    combine,
+    decide_scopes,
+    plan_scopes,
+)
 from switchboard_mcp.suites.fuzzy import did_you_mean
 from switchboard_mcp.system.user_folders import user_workspace
 
@@ -159,10 +166,7 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
         show_plan(plans, invocation.console.out)
         agreed = ask(f"Change {plural(len(whole.changes), 'file')}? [Y/n]") in ("", *YES)
     if agreed:
-        apply_scopes(plans, args.files)
-        for scope in scopes:
-            moved = [outcome.child for outcome in outcomes if outcome.moves]
-            allow_added(scope.workspace.folder, invocation.options.config, os.environ, moved)
+        _apply(plans, invocation, scopes, outcomes)
     if invocation.as_json:
         invocation.console.out.json(as_json(whole, references, scopes, changed=agreed))
     elif agreed:
@@ -173,6 +177,16 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
         nothing = "There is nothing to do." if not whole.changes else "Nothing was changed."
         invocation.console.out.line(nothing)
     return 0
+
+
+def _apply(
+    plans: list[ScopePlan], invocation: Invocation, scopes: list[SetupScope], outcomes: list[Outcome]
+) -> None:
+    """Change the files. What a person moves here by this command has the yes that it may need."""
+    apply_scopes(plans, invocation.args.files)
+    moved = [outcome.child for outcome in outcomes if outcome.moves]
+    for scope in scopes:
+        allow_added(scope.workspace.folder, invocation.options.config, os.environ, moved)
 
 
 def _undo_interrupted(invocation: Invocation, here: HostPaths, ask: Ask | None) -> bool:
