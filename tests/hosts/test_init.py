@@ -122,8 +122,9 @@ def test_each_scope_of_claude_code_has_its_servers_behind_one_entry(tmp_path: Pa
     assert set(before) == {"mine", "here", "ours"}
 
     setup(host, "init")
-    # The entry of the project's own scope takes the place of the user's; that of the shared file stands beside it.
-    assert listed(host) == {"switchboard": True, "switchboard-project": before["ours"]}
+    # No name is in two scopes: Claude Code calls that a conflict.
+    shared = "switchboard-project-2"  # of the file of the project, which must be approved
+    assert listed(host) == {"switchboard": True, "switchboard-project": True, shared: before["ours"]}
     user = Path(host.environment()["XDG_CONFIG_HOME"]) / "switchboard"
     children = {
         folder: {path.parent.name for path in (folder / ".switchboard" / "mcps").glob("*/.mcp.json")}
@@ -131,10 +132,10 @@ def test_each_scope_of_claude_code_has_its_servers_behind_one_entry(tmp_path: Pa
     }
     assert children == {user: {"mine"}, host.project: {"here", "ours"}}
     entry = json.loads((host.home / ".claude.json").read_text())["projects"][str(host.project)]
-    command = entry["mcpServers"]["switchboard"]
+    command = entry["mcpServers"]["switchboard-project"]
     with Host([command["command"], *command["args"]], env=host.environment(), cwd=host.project) as talk:
         talk.initialize()
-        assert set(talk.tool_names()) == {"mine_suite", "here_suite"}
+        assert set(talk.tool_names()) == {"here_suite"}
 
     setup(host, "revert")
     assert listed(host) == before

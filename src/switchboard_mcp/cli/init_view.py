@@ -293,6 +293,11 @@ def _notes(planned: ScopePlan) -> list[str]:
             "this workspace is governed: `switchboard approve --all` lets its children run, and the entries of your "
             f"hosts set {ENABLED}"
         )
+        if any(profile.settings() for profile in plan.profiles):
+            notes.append(
+                "this adds profiles, which are settings that need an approval: no call is routed until "
+                "`switchboard approve --settings`"
+            )
     return notes
 
 

@@ -179,7 +179,7 @@ HOSTS: tuple[Host, ...] = (
                 shared="Copilot CLI and other hosts read this file too",
             ),
         ),
-        project_replaces_user=True,
+        # An entry of the same name in two scopes works, but `claude mcp list` calls it a conflict.
         syntax="braces",
         restart="start a new session, or reconnect under /mcp; an entry in .mcp.json must be approved once",
         rules=(

@@ -237,6 +237,8 @@ class SetupOptions(Struct, frozen=True, kw_only=True):
     is_user: bool = False
     # True if this workspace includes the user workspace.
     includes_user: bool = False
+    # True if changed profiles need an approval.
+    is_governed: bool = False
     # Other folders whose entries lead to this workspace too.
     reached_from: tuple[str, ...] = ()
 
@@ -276,7 +278,13 @@ def make_plan(
             for source in _files_for_entry(discovery, outcomes, options)
             if source.host.name in options.connect
         }
-        plan.profiles = host_profiles(moved, options.hosts_of, options.hidden, connected - {""})
+        profiles = host_profiles(moved, options.hosts_of, options.hidden, connected - {""})
+        plan.profiles = [
+            # Profiles are approved, so one that says nothing would only take the workspace out of service.
+            profile
+            for profile in profiles
+            if not options.is_governed or profile.settings() or profile.name in options.hidden
+        ]
         for child in kept:
             names = (server.profile for server in moved if server.child == child.name)
             child.hosts = sorted({name for name in names if name})
@@ -370,6 +378,7 @@ def _host_changes(
     """Return the changes of host files, one for each file."""
     entry_files = _files_for_entry(discovery, outcomes, options)
     by_path: dict[str, FileChange] = {}
+    given: set[tuple[str, str]] = set()  # host, and name of an entry of this run
     refused: dict[str, str] = {}
     for source in discovery.sources:
         names = [
@@ -379,7 +388,9 @@ def _host_changes(
         entry = ""
         if any(file is source for file in entry_files):
             there = formats.read_servers(formats.decode(before or b""), source.form, source.key)
-            entry = _entry_name(discovery, source, there, names, options)
+            taken = {*there, *(name for host, name in given if host == source.host.name)}
+            entry = _entry_name(discovery, source, taken, names, options)
+            given.add((source.host.name, entry))
         present = _own_entries(discovery, source, options)
         if not (names or entry or present) or source.path in refused:
             continue

@@ -195,6 +195,40 @@ def test_what_moves_later_is_hidden_from_the_hosts_of_earlier_runs_and_theirs_fr
     assert profiles_of(plan) == {"cursor": {"hide": ["y"]}, "warp": {"hide": ["x"]}}
 
 
+def test_a_governed_workspace_gets_no_profile_that_says_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, cursor={"x": A})
+    config = world.workspace / "switchboard.config.json"
+    config.write_text('{"governance": {"mode": "governed"}}')
+    plan = world.plan(is_governed=True)
+    assert not [change for change in plan.changes if change.path == str(config)]
+    assert "--profile" not in world.after(plan, ".cursor/mcp.json")["switchboard"]["args"]
+    limited = World(tmp_path / "limited", cursor={"x": {**A, "disabledTools": ["rm"]}}).plan(is_governed=True)
+    assert profiles_of(limited) == {"cursor": {"expose": {"x": {"deny": ["rm"]}}}}
+
+
+def test_two_scopes_of_a_host_have_entries_of_two_names(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    local = {"projects": {str(world.workspace): {"mcpServers": {"here": A}}}}
+    world.home.mkdir()
+    user_entry = {"command": "/bin/switchboard", "args": ["--workspace", str(tmp_path / "user")]}
+    (world.home / ".claude.json").write_text(json.dumps({"mcpServers": {"switchboard": user_entry}, **local}))
+    (world.workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"ours": A}}))
+    plan = world.plan(includes_user=True, user_workspace=str(tmp_path / "user"))
+    user = json.loads(plan_text(plan, str(world.home / ".claude.json")))
+    shared = json.loads(plan_text(plan, str(world.workspace / ".mcp.json")))
+    names = [
+        *user["mcpServers"],
+        *user["projects"][str(world.workspace)]["mcpServers"],
+        *shared["mcpServers"],
+    ]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("switchboard") for name in names)
+
+
+def plan_text(plan: Plan, path: str) -> str:
+    return next(change.after.decode() for change in plan.changes if change.path == path)
+
+
 def test_shared_hosts_have_no_profiles_and_limits_are_those_of_a_child(tmp_path: Path) -> None:
     world = World(tmp_path, cursor={"x": {**A, "disabledTools": ["rm"]}}, warp={"x": A})
     plan = world.plan(share=True)

@@ -344,6 +344,7 @@ def setup_options(
         enable=enable,
         sandbox=sandbox,
         entry_env={ENABLED: "true"} if workspace.config.governance.mode == "governed" else {},
+        is_governed=workspace.config.governance.mode == "governed",
         connect=tuple(connect),
         entered=tuple(entered),
         entered_by_user=tuple(entered_by_user),
