@@ -81,9 +81,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "mail receipts": [["--as", "bob"]],
     "mail search": [["evil", "--as", "ada"], [HOSTILE, "--as", "ada"]],
     "mail thread": [["{id}", "--as", "ada"], [HOSTILE, "--as", "ada"]],
-    "mail recall": [["{id}", "--reason", HOSTILE, "--as", "bob"], [HOSTILE, "--as", "ada"]],
     "mail progress": [["{id}", HOSTILE, "--as", "ada"], [HOSTILE, "--as", "ada"]],
-    "mail digest": [[], ["--since", HOSTILE]],
     "mail agents": [[], ["remove", HOSTILE]],
     "mail teams": [[], [HOSTILE]],
     "mail workflow": [[], ["start", HOSTILE]],
@@ -109,7 +107,7 @@ SHOWING = {
         "status",
     ),
     *("doctor", "init", "import", "login", "wrap", "schema", "completions"),
-    *("mail send", "mail inbox", "mail read", "mail search", "mail thread", "mail digest"),
+    *("mail send", "mail inbox", "mail read", "mail search", "mail thread"),
 }
 # Styles and movements of our own.
 STYLE = r"(?:0|1|2|31|32|33|36)(?:;(?:31|32|33|36))?m"

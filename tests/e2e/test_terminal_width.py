@@ -40,7 +40,6 @@ SHOWN = [
     ("mail", "agents"),
     ("mail", "inbox", "--as", "coder"),
     ("mail", "dead"),
-    ("mail", "digest"),
     ("mail", "workflow"),
 ]
 # These start every child, so one width has to do.

@@ -95,12 +95,10 @@ usage: switchboard mail COMMAND [OPTIONS]
   claim                 take the next messages, to work on them
   ack [ID] [OUTCOME]    settle a message: done, failed or rejected; --result replies to its sender
   progress [ID] [TEXT]  keep a claimed message, with news or a question (--ask) for its sender
-  recall ID             take back a message you sent, while nobody has claimed it
   thread ID             show a conversation
   wait                  wait for mail
   receipts [ID …]       show what became of messages you sent
   search WORDS          find messages you received, or sent (--sent)
-  digest                for people: mail for you, questions, late and failed messages, threads
   agents                list the agents; `agents add NAME`, `agents role NAME ROLE`,
                         `agents rename OLD NEW`, `agents remove NAME`
   teams                 list the teams; `teams create TEAM MEMBER …`

@@ -137,16 +137,16 @@ def rename_keys(document: object, renames: Mapping[str, str]) -> list[tuple[str,
 def drop_keys(document: object, removed: Mapping[str, str]) -> list[tuple[str, str]]:
     """Remove keys that no longer exist, in place; `*` in a dotted path stands for any name.
 
-    Returns each key that was present, with a warning that says what to use instead.
+    Returns each key that was present, with what to use instead.
     """
-    warnings = []
+    dropped = []
     for pattern, instead in removed.items():
         parent, _, name = pattern.rpartition(".")
         for path, section in _sections(document, parent.split(".") if parent else []):
             if name in section:
                 del section[name]
-                warnings.append((join_key(path, name), f"removed, and ignored. {instead}"))
-    return warnings
+                dropped.append((join_key(path, name), instead))
+    return dropped
 
 
 def _sections(document: object, names: Sequence[str], path: str = "") -> list[tuple[str, dict[str, object]]]:

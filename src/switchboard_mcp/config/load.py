@@ -33,15 +33,20 @@ from switchboard_mcp.system.user_folders import user_workspace
 UNSUPPORTED_SUFFIXES = ("js", "cjs", "mjs", "ts", "cts", "mts", "py", "yaml", "yml", "json5", "jsonc")
 # Deprecated settings, old to new. Each is accepted for one release, with a warning.
 RENAMED_KEYS = {"audit.whenImpossible": "audit.onError", "mail.starvingMs": "mail.unreadWarnMs"}
-# Settings of features that were removed, and what to use instead. Each is ignored, with a warning. `*` is any name.
+# Settings of features that were removed, and what to use instead. `*` is any name. Each is ignored, with a warning;
+# a restriction is refused.
 REMOVED_KEYS = {
     "mail.a2a": "Agents of other systems use the mail tools over MCP, at `/mcp`.",
     "mail.claudeTeams": "Members of a team use the mail tools, as other hosts do.",
     "tasks": "Hosts get the tasks of servers of their own protocol version; other calls wait for their result.",
+    "mail.reassign": "The sender and the overseer are told of a deadline that has passed.",
     "sandbox.image": "Sandboxes use the system's own files.",
     "suites.*.sandbox.image": "Sandboxes use the system's own files.",
     "find.learn": "`find` searches by words alone.",
     "find.meaning": "`find` searches by words alone.",
+}
+REMOVED_RESTRICTIONS = {
+    "mail.contacts": "Any agent may write to any other. Use a profile that hides `mail` from clients that must not.",
 }
 
 
@@ -209,7 +214,11 @@ def read_config(path: str, warnings: list[ConfigWarning] | None = None) -> Confi
         raise _invalid(f"{path}: {document.message}", hint=hint)
     if isinstance(document, dict):
         document.pop("$schema", None)
-        outdated = rename_keys(document, RENAMED_KEYS) + drop_keys(document, REMOVED_KEYS)
+        if gone := drop_keys(document, REMOVED_RESTRICTIONS):
+            raise _invalid("\n".join(f"{path}: {key}: removed. {instead}" for key, instead in gone))
+        dropped = drop_keys(document, REMOVED_KEYS)
+        outdated = rename_keys(document, RENAMED_KEYS)
+        outdated += [(key, f"removed, and ignored. {instead}") for key, instead in dropped]
         if warnings is not None:
             warnings.extend(ConfigWarning(path, key, message) for key, message in outdated)
     try:

@@ -165,15 +165,6 @@ MAIL_DESCRIPTION = (
 MAIL_LONGEST_CALL_MS = 75_000
 
 
-class ContactRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Allows some agents to write to others."""
-
-    sender: str = field(default="*", name="from")
-    """Who may write: the name of an agent, with `*` for any characters, or `role:` and a role."""
-    to: str = "*"
-    """To whom, in the same form."""
-
-
 class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Mail between agents: mailboxes, teams and roles, stored as plain files in `.switchboard/`."""
 
@@ -188,12 +179,6 @@ class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     forever. See `switchboard mail prune`."""
     max_recipients: Count = 100
     """Maximum number of agents that one message may go to, with copies; also of a message to everyone."""
-    contacts: list[ContactRule] = []
-    """Who may write to whom. Without rules, everybody; with rules, a message needs one that allows it. Answers are
-    always allowed."""
-    reassign: dict[str, str] = {}
-    """Substitutes: a message that its recipient has not claimed by its `ackBy` goes to the agent named here. A key is
-    the name of a recipient, with `*` for any characters."""
     channel: bool = False
     """Notify Claude Code of new mail with a channel event, which wakes an idle session. The host must be started with
     this server as a channel."""

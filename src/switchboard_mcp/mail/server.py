@@ -249,7 +249,7 @@ class MailServer:
 
     async def _act_on_deadlines(self) -> None:
         if self._deadlines is None:
-            self._deadlines = _upkeep().DeadlineWatch(self.settings.reassign)
+            self._deadlines = _upkeep().DeadlineWatch()
         for id in await self._deadlines.act(await self.store()):
             self._log.warning("mail.overdue", id=id)
 

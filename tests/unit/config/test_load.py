@@ -106,6 +106,11 @@ def test_settings_of_removed_features_are_ignored_and_the_warning_says_what_to_u
         assert (warning.key, instead in warning.message) == (pattern.replace("*", "some"), True)
 
 
+def test_a_removed_restriction_is_refused(tmp_path: Path) -> None:
+    (line,) = refusal(tmp_path, '{"mail": {"contacts": [{"from": "lead"}]}}')
+    assert line.startswith("mail.contacts: removed. ")
+
+
 def test_a_file_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
     config = load(tmp_path, '{"timeouts": {"rpcMs": 5}, "suites": {"a": {"suiteName": "b"}}}').config
     assert (config.timeouts.rpc_ms, config.timeouts.idle_ms) == (5, 600_000)

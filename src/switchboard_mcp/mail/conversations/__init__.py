@@ -1,3 +1,3 @@
-"""Conversations: threads, copies, recalls, progress, deadlines and contact rules, on top of the store. Start with
+"""Conversations: threads, copies, progress and deadlines, on top of the store. Start with
 `threads`.
 """

@@ -11,7 +11,6 @@ from switchboard_mcp.config.load import find_config, read_config
 from switchboard_mcp.config.models import Config
 from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.mail import personas
-from switchboard_mcp.mail.conversations.contacts import ContactRules
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import DeliveryRule
 from switchboard_mcp.mail.store.directory import Quotas
@@ -37,7 +36,6 @@ def load_rules(workspace: str, settings: MailSettings | None = None) -> list[Del
     folder = os.path.join(workspace, FOLDER)
     # Workflows first: they set the recipient's role, which selects the persona.
     return [
-        *([ContactRules(folder, settings.contacts)] if settings.contacts else []),
         terminal_registry.delivery_rule(folder),
         delivery_rule.delivery_rule(folder),
         personas.delivery_rule(folder),

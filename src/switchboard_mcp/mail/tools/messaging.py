@@ -12,7 +12,7 @@ from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.inprocess.server_app import ToolRequest, ToolSpec
 from switchboard_mcp.mail import agent_registry, resources
 from switchboard_mcp.mail.agent_session import AgentSession
-from switchboard_mcp.mail.conversations import attached_files, fan_out, progress, recall, threads
+from switchboard_mcp.mail.conversations import attached_files, fan_out, progress, threads
 from switchboard_mcp.mail.conversations.progress import TaskState
 from switchboard_mcp.mail.conversations.thread_view import thread_view
 from switchboard_mcp.mail.messages import (
@@ -107,11 +107,6 @@ class UpdateMessage(MailToolArgs, kw_only=True):
     state: Annotated[TaskState, Meta(description="input-required: the note is a question.")] = "working"
     lease_seconds: Annotated[int, Meta(ge=0, le=86_400)] = 0
     fence: Fence | None = None
-
-
-class RecallMessage(MailToolArgs, kw_only=True):
-    id: MessageId
-    reason: Annotated[str, Meta(max_length=500)] = ""
 
 
 class WaitForMail(MailToolArgs, kw_only=True):
@@ -298,12 +293,6 @@ async def update_message(session: AgentSession, args: UpdateMessage, request: To
     return {**view, "note": reported.note.id}
 
 
-async def recall_message(session: AgentSession, args: RecallMessage, request: ToolRequest) -> object:
-    """Take back a message that nobody has claimed."""
-    agent = await session.agent()
-    return await recall.recall(await session.server.store(), agent, args.id, args.reason)
-
-
 async def wait_for_mail(session: AgentSession, args: WaitForMail, request: ToolRequest) -> object:
     """Wait for mail in slices, with progress notifications in between."""
     agent = await session.agent()
@@ -423,13 +412,6 @@ TOOLS = (
         description="Keep a claimed message longer, and send news or a question to its sender.",
         args_type=UpdateMessage,
         handler=update_message,
-    ),
-    ToolSpec(
-        name="recall_message",
-        description="Take back a message you sent, and its copies, while nobody has claimed it.",
-        args_type=RecallMessage,
-        handler=recall_message,
-        idempotent=True,
     ),
     ToolSpec(
         name="read_thread",

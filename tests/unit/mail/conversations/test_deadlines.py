@@ -18,7 +18,6 @@ from tests.cases import each_case
 from tests.unit.mail.office import Hours
 
 LATE = "2020-01-01T00:00:00Z"
-SUBSTITUTE = {"cod*": "tester"}
 # All that the watch does to the store. A process may die before or after each.
 STEPS = ("withdraw", "send", "register", "run")
 
@@ -61,7 +60,7 @@ async def inbox(store: MessageStore, name: str) -> list[tuple[str, str]]:
 
 
 @each_case("when", ["before", "after"])
-async def test_a_reassignment_and_its_notices_happen_once_wherever_a_process_dies(
+async def test_the_notices_of_a_deadline_are_sent_once_wherever_a_process_dies(
     tmp_path: Path, when: Literal["before", "after"]
 ) -> None:
     step = 0
@@ -69,37 +68,29 @@ async def test_a_reassignment_and_its_notices_happen_once_wherever_a_process_die
     while died:
         folder = tmp_path / f"{step}"
         folder.mkdir()
-        id = await make(folder)
+        await make(folder)
         async with await MessageStore.open(str(folder), watch=False) as store:
             dies_at(store, step, when)
             try:
-                await DeadlineWatch(SUBSTITUTE).act(store)
+                await DeadlineWatch().act(store)
                 died = False
             except ProcessDiedError:
                 pass
         async with await MessageStore.open(str(folder), watch=False) as store:
-            await DeadlineWatch(SUBSTITUTE).act(store)
-            await DeadlineWatch(SUBSTITUTE).act(store)
-            assert await inbox(store, "coder") == []
-            (moved,) = await store.peek("tester")
-            assert (moved.message.sender, moved.message.payload) == ("lead", "do it")
-            assert moved.message.metadata["reassignedFrom"] == "coder"
-            assert await store.attachment(moved.message) == b"\0\xff"
-            assert moved.message.thread == id
+            await DeadlineWatch().act(store)
+            await DeadlineWatch().act(store)
+            assert len(await inbox(store, "coder")) == 1
             assert len(await inbox(store, "lead")) == len(await inbox(store, OVERSEER)) == 1
-            (receipt,) = await store.receipts("lead", ids=[id])
-            assert (receipt.status, "'tester'" in receipt.summary) == ("reassigned", True)
             assert (await store.verify()).sound
         step += 1
-    assert step > 5
+    assert step > 2
 
 
 async def test_several_processes_act_once_together(tmp_path: Path) -> None:
     await make(tmp_path)
     stores = [await MessageStore.open(str(tmp_path), watch=False) for _ in range(4)]
-    await asyncio.gather(*(DeadlineWatch(SUBSTITUTE).act(store) for store in stores))
-    assert [len(await inbox(stores[0], name)) for name in ("coder", "tester", "lead", OVERSEER)] == [
-        0,
+    await asyncio.gather(*(DeadlineWatch().act(store) for store in stores))
+    assert [len(await inbox(stores[0], name)) for name in ("coder", "lead", OVERSEER)] == [
         1,
         1,
         1,
@@ -109,12 +100,11 @@ async def test_several_processes_act_once_together(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_a_claimed_message_stays_with_its_claimer_and_a_settled_one_is_not_late(tmp_path: Path) -> None:
+async def test_the_notice_names_a_claimed_message_and_a_settled_one_is_not_late(tmp_path: Path) -> None:
     id = await make(tmp_path)
     async with await MessageStore.open(str(tmp_path), watch=False) as store:
         (claimed,) = await store.claim("coder")
-        assert await DeadlineWatch(SUBSTITUTE).act(store) == [id]
-        assert await inbox(store, "tester") == []
+        assert await DeadlineWatch().act(store) == [id]
         (notice,) = await store.peek("lead")
         assert "claimed, but not settled" in notice.message.payload
         await store.ack("coder", id, fence=claimed.fence)
@@ -122,13 +112,11 @@ async def test_a_claimed_message_stays_with_its_claimer_and_a_settled_one_is_not
             Draft(action="delegate_task", payload="p", ack_by=LATE), sender="lead", recipient="coder"
         )
         await store.ack("coder", later.id)
-        assert await DeadlineWatch(SUBSTITUTE).act(store) == []
+        assert await DeadlineWatch().act(store) == []
         assert len(await inbox(store, "lead")) == 1
 
 
-async def test_a_watch_looks_again_when_a_deadline_comes_and_the_substitute_has_as_much_time(
-    tmp_path: Path,
-) -> None:
+async def test_a_watch_looks_again_when_a_deadline_comes(tmp_path: Path) -> None:
     hours = Hours()
     async with await MessageStore.open(str(tmp_path), watch=False, clocks=hours.clocks()) as store:
         for name in ("lead", "coder", "tester"):
@@ -137,17 +125,12 @@ async def test_a_watch_looks_again_when_a_deadline_comes_and_the_substitute_has_
         await store.send(
             Draft(action="delegate_task", payload="p", ack_by=soon), sender="lead", recipient="coder"
         )
-        watch = DeadlineWatch(SUBSTITUTE)
+        watch = DeadlineWatch()
         assert await watch.act(store) == []
         hours.passed = 1
         assert len(await watch.act(store)) == 1
-        (moved,) = await store.peek("tester")
-        assert moved.message.ack_by is not None
-        assert moved.message.ack_by > hours.clocks().iso()
-        hours.passed = 3
-        assert await watch.act(store) == [moved.message.id]  # late again: nobody else takes it
-        assert len(await store.peek("tester")) == 1
-        assert len(await store.peek("lead")) == 2
+        assert len(await store.peek("lead")) == 1
+        assert await watch.act(store) == []
 
 
 async def test_a_deadline_in_any_form_of_time_is_kept(tmp_path: Path) -> None:
@@ -162,7 +145,7 @@ async def test_a_deadline_in_any_form_of_time_is_kept(tmp_path: Path) -> None:
         ):
             draft = Draft(action="status_update", payload=text, ack_by=text)
             await store.send(draft, sender="lead", recipient="coder")
-        assert len(await DeadlineWatch({}).act(store)) == 3
+        assert len(await DeadlineWatch().act(store)) == 3
         with pytest.raises(SwitchboardError):
             await store.send(
                 Draft(action="status_update", payload="p", ack_by="soon"), sender="lead", recipient="coder"

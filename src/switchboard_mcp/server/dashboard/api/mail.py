@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.conversations.attached_files import encode_base64, read_file
-from switchboard_mcp.mail.conversations.digest import subject_of
 from switchboard_mcp.mail.conversations.threads import is_open, people_of, whole_thread
 from switchboard_mcp.mail.messages import PRIORITIES, MailMessage, Receipt, StoredMessage
 from switchboard_mcp.mail.presentation import describe_agents
@@ -437,3 +436,8 @@ def _run(run: WorkflowRun) -> dict[str, object]:
         "due": run.due,
         "steps": run.steps,
     }
+
+
+def subject_of(message: MailMessage) -> str:
+    """Return the subject; without one, the beginning of the text."""
+    return " ".join((message.subject or message.payload)[:200].split())

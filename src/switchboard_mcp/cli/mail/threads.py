@@ -1,20 +1,18 @@
-"""`switchboard mail thread|recall|progress|digest`: conversations, as the tools of hosts show them."""
+"""`switchboard mail thread|progress`: conversations, as the tools of hosts show them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from switchboard_mcp.cli.console import Styled, one_line, plural
+from switchboard_mcp.cli.console import one_line, plural
 from switchboard_mcp.cli.invocation import Invocation, usage_error
 from switchboard_mcp.cli.mail.arguments import AS, LIMIT
 from switchboard_mcp.cli.mail.mailbox import Mailbox, acting_as, match_id, with_mailbox
-from switchboard_mcp.cli.mail.maintenance import read_age
 from switchboard_mcp.cli.mail.read import STATUS_STYLES
 from switchboard_mcp.cli.mail.show import format_since, short_id
 from switchboard_mcp.cli.parser import Command, flag, option, positional
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.conversations import progress, recall, threads
-from switchboard_mcp.mail.conversations.digest import Digest, DigestItem, make_digest
+from switchboard_mcp.mail.conversations import progress, threads
 from switchboard_mcp.mail.conversations.thread_view import run_summary, thread_view
 from switchboard_mcp.mail.conversations.threads import Thread
 from switchboard_mcp.mail.messages import StoredMessage
@@ -99,36 +97,6 @@ def _painted_state(invocation: Invocation, stored: StoredMessage) -> str:
     return invocation.console.out.paint(state, STATUS_STYLES.get(state, "yellow"))
 
 
-def run_recall(invocation: Invocation) -> int:
-    """Take back a message."""
-
-    async def work(mailbox: Mailbox) -> int:
-        sender = mailbox.acting_agent()
-        args = invocation.args
-        id = await sent_id(mailbox, sender, args.id)
-        recalled = await recall.recall(mailbox.store, sender, id, args.reason)
-        text = f"{id} was taken back from {recalled.recipient}."
-        text += f" Copies too: {', '.join(recalled.copies)}." if recalled.copies else ""
-        invocation.report(recalled, text, "green")
-        if recalled.read_by:
-            invocation.console.warn(f"Already taken by {', '.join(recalled.read_by)}.")
-        return 0
-
-    return with_mailbox(invocation, work)
-
-
-RECALL = Command(
-    "mail recall ID [OPTIONS]",
-    "Take back a message you sent, and its copies, while nobody has claimed it.",
-    run=run_recall,
-    arguments=[
-        positional("id", "id of a message you sent, or enough of its last characters"),
-        AS,
-        option("--reason", "LINE", "a sentence for the receipt"),
-    ],
-)
-
-
 def run_progress(invocation: Invocation) -> int:
     """Renew a claim, with news for the sender."""
     args = invocation.args
@@ -175,65 +143,3 @@ PROGRESS = Command(
         option("--fence", "N", "from `claim`: keep only that claim", 0),
     ],
 )
-
-
-def run_digest(invocation: Invocation) -> int:
-    """Print the digest."""
-    seconds = read_age(invocation.args.since, "--since")
-
-    async def work(mailbox: Mailbox) -> int:
-        digest = await make_digest(mailbox.store, seconds)
-        if invocation.as_json:
-            invocation.console.out.json(digest)
-        else:
-            _show_digest(invocation, digest)
-        return 0
-
-    return with_mailbox(invocation, work)
-
-
-DIGEST = Command(
-    "mail digest [--since AGE] [OPTIONS]",
-    "Show people what happened: mail for you, questions, late and failed messages, agents and threads.",
-    run=run_digest,
-    arguments=[option("--since", "AGE", "how far to look back: 24h, 7d (default: 24h)", "24h")],
-)
-
-
-def _show_digest(invocation: Invocation, digest: Digest) -> None:
-    out = invocation.console.out
-    sections = {
-        "For you": digest.for_you,
-        "Questions": digest.questions,
-        "Late": digest.overdue,
-        "Failed": digest.failed,
-        "Threads": digest.threads,
-    }
-    rows = [
-        (
-            Styled(entry.name, "cyan"),
-            str(entry.unread),
-            str(entry.claimed),
-            ", ".join(f"{count} {outcome}" for outcome, count in sorted(entry.settled.items())),
-        )
-        for entry in digest.agents
-    ]
-    out.table(rows, ("AGENT", "UNREAD", "CLAIMED", "SETTLED"))
-    for title, items in sections.items():
-        if items:
-            out.line()
-            out.line(title, "bold")
-            out.table(
-                [_digest_row(item) for item in items], ("ID", "FROM", "TO", "STATE", "AGE", ""), optional=(4,)
-            )
-
-
-def _digest_row(item: DigestItem) -> tuple[Styled, str, str, Styled, str, str]:
-    return (
-        Styled(short_id(item.id), "cyan"),
-        item.sender,
-        item.recipient,
-        Styled(item.state, STATUS_STYLES.get(item.state, "yellow")),
-        format_since(item.created_at),
-        item.subject,
-    )
