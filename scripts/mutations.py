@@ -242,7 +242,7 @@ def record(args: argparse.Namespace) -> None:
     MARKS.touch()
     MARKS.chmod(0o666)
     with Edited(marked(load_plan())):
-        subprocess.run([sys.executable, "-m", "pytest", *args.pytest], cwd=REPO)
+        subprocess.run([sys.executable, "-m", "pytest", *args.pytest], check=False, cwd=REPO)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -252,10 +252,10 @@ def run(args: argparse.Namespace) -> None:
         if test and test != "?":
             tests[int(number)][test] = None
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    for number, fault in enumerate(load_plan()):
-        if str(number) in results:
+    for index, fault in enumerate(load_plan()):
+        if str(index) in results:
             continue
-        results[str(number)] = outcome = try_fault(fault, list(tests[number]))
+        results[str(index)] = outcome = try_fault(fault, list(tests[index]))
         RESULTS.write_text(json.dumps(results, indent=1), encoding="utf-8")
         print(
             f"{number:3} {outcome:9} {fault.kind:17} {fault.path}: {fault.function}: {fault.text[:50]!r}",
@@ -279,7 +279,7 @@ def try_fault(fault: Fault, tests: list[str]) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *picked]
     with Edited({fault.path: replace(source, fault, fault.replacement)}):
         try:
-            done = subprocess.run(command, cwd=REPO, capture_output=True, timeout=TIMEOUT_S)
+            done = subprocess.run(command, check=False, cwd=REPO, capture_output=True, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "caught"
     return "missed" if done.returncode == 0 else "caught"
@@ -298,7 +298,8 @@ def main() -> None:
     recording = commands.add_parser("record")
     recording.set_defaults(act=record)
     commands.add_parser("run").set_defaults(act=run)
-    args, args.pytest = parser.parse_known_args()
+    args, rest = parser.parse_known_args()
+    args.pytest = rest
     began = time.monotonic()
     args.act(args)
     print(f"{time.monotonic() - began:.0f} s")
