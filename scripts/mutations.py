@@ -258,7 +258,7 @@ def run(args: argparse.Namespace) -> None:
         results[str(index)] = outcome = try_fault(fault, list(tests[index]))
         RESULTS.write_text(json.dumps(results, indent=1), encoding="utf-8")
         print(
-            f"{number:3} {outcome:9} {fault.kind:17} {fault.path}: {fault.function}: {fault.text[:50]!r}",
+            f"{index:3} {outcome:9} {fault.kind:17} {fault.path}: {fault.function}: {fault.text[:50]!r}",
             flush=True,
         )
     caught = sum(outcome == "caught" for outcome in results.values())
