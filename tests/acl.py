@@ -43,3 +43,9 @@ OPENINGS: dict[str, Callable[[Path], None]] = {
     "user (ACL)": let_stranger_write,
     "another owner": lambda path: os.chown(path, STRANGER, -1),
 }
+WAYS = [
+    pytest.param(
+        way, marks=pytest.mark.skipif(way == "another owner" and os.geteuid() != 0, reason="needs root")
+    )
+    for way in OPENINGS
+]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-FAILED = (Exception, pytest.fail.Exception, pytest.skip.Exception)
+FAILED = (Exception, pytest.fail.Exception)
 LONGEST_NAME = 100
 
 
@@ -24,10 +24,10 @@ def each_case(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call the test with every case, in one item; the arguments are those of `pytest.mark.parametrize`.
 
-    All cases run, and the item fails with a list of those that failed. Each case has a `tmp_path`, a `workspace` and a
-    `monkeypatch` of its own, and what the functions in `fresh` return or open; their parameters are fixtures, arguments
-    of the case or earlier names of `fresh`. Any other fixture is shared by all cases. Use `parametrize` for a
-    parameter that costs a process or takes another path.
+    All cases run; the item fails with a list of those that failed, or else is skipped if one was. Each case has a
+    `tmp_path`, a `workspace` and a `monkeypatch` of its own, and what the functions in `fresh` return or open; their
+    parameters are fixtures, arguments of the case or earlier names of `fresh`. Any other fixture is shared by all
+    cases. Use `parametrize` for a parameter that costs a process or takes another path.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = {
@@ -45,18 +45,20 @@ def each_case(
         def run(*args: Any, **fixtures: Any) -> None:
             __tracebackhide__ = True
             failures: list[str] = []
+            skips: list[str] = []
             for number, name in enumerate(cases):
-                with _case(name, failures), ExitStack() as stack:
+                with _case(name, failures, skips), ExitStack() as stack:
                     test(*args, **_arguments({**fixtures, **cases[name]}, number, wanted, used, stack))
-            _report(failures, len(cases))
+            _report(failures, skips, len(cases))
 
         async def run_async(*args: Any, **fixtures: Any) -> None:
             __tracebackhide__ = True
             failures: list[str] = []
+            skips: list[str] = []
             for number, name in enumerate(cases):
-                with _case(name, failures), ExitStack() as stack:
+                with _case(name, failures, skips), ExitStack() as stack:
                     await test(*args, **_arguments({**fixtures, **cases[name]}, number, wanted, used, stack))
-            _report(failures, len(cases))
+            _report(failures, skips, len(cases))
 
         wrapper = functools.wraps(test)(run_async if inspect.iscoroutinefunction(test) else run)
         wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -124,11 +126,13 @@ def _arguments(
 
 
 @contextmanager
-def _case(name: str, failures: list[str]) -> Iterator[None]:
-    """Add what fails here to `failures`."""
+def _case(name: str, failures: list[str], skips: list[str]) -> Iterator[None]:
+    """Add what fails here to `failures`, and what is skipped to `skips`."""
     __tracebackhide__ = True
     try:
         yield
+    except pytest.skip.Exception as skip:
+        skips.append(f"case {name}: {skip.msg}")
     except FAILED as error:
         if isinstance(error, pytest.fail.Exception) and not error.pytrace:
             failures.append(f"case {name}:\n{error.msg}")
@@ -138,7 +142,9 @@ def _case(name: str, failures: list[str]) -> Iterator[None]:
             )
 
 
-def _report(failures: list[str], count: int) -> None:
+def _report(failures: list[str], skips: list[str], count: int) -> None:
     __tracebackhide__ = True
     if failures:
         pytest.fail(f"{len(failures)} of {count} cases failed\n\n" + "\n\n".join(failures), pytrace=False)
+    if skips:
+        pytest.skip(f"{len(skips)} of {count} cases: {', '.join(skips)}")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from switchboard_mcp.config.models import ChildSpec, Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.policy.governance import ENABLED, govern, is_enabled
-from tests.acl import OPENINGS
+from tests.acl import OPENINGS, WAYS
 from tests.cases import each_case
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
@@ -131,13 +130,13 @@ def test_what_decides_is_written_by_nobody_else(place: Place, name: str) -> None
     assert f"{path}: is writable by everybody" in caught.value.failure.message
 
 
-@pytest.mark.parametrize("how", OPENINGS)
-@pytest.mark.parametrize(
-    "name", ["switchboard.config.json", "switchboard.approvals.json", "switchboard.lock.json", "."]
+@pytest.mark.parametrize("how", WAYS)
+@each_case(
+    "name",
+    ["switchboard.config.json", "switchboard.approvals.json", "switchboard.lock.json", "."],
+    place=Place,
 )
 def test_policy_files_that_others_may_write_are_not_relied_on(place: Place, name: str, how: str) -> None:
-    if how == "another owner" and os.geteuid() != 0:
-        pytest.skip("needs root")
     for file in ("switchboard.config.json", "switchboard.lock.json"):
         (place.folder / file).write_text("{}")
     governed = workspace(place, place.spec())

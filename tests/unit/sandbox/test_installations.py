@@ -6,8 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp.config.sandbox import PRESETS
 from switchboard_mcp.sandbox.installations import (
     Installation,
@@ -19,6 +17,7 @@ from switchboard_mcp.sandbox.installations import (
     second_phase,
 )
 from switchboard_mcp.sandbox.plan import Launch
+from tests.cases import each_case
 
 
 def installation(folder: Path, *argv: str, **env: str) -> Installation | None:
@@ -31,7 +30,7 @@ def found(folder: Path, *argv: str, **env: str) -> Installation:
     return one
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("argv", "start", "package", "rest"),
     [
         (["npx", "-y", "pkg@1.2", "--flag"], ["npm", "install", "--prefix"], "pkg@1.2", ["--flag"]),
@@ -56,7 +55,7 @@ def test_a_runner_is_replaced_by_an_installation_and_the_program(
     assert one.launch.cwd == one.folder
 
 
-@pytest.mark.parametrize(
+@each_case(
     "argv",
     [["node", "x.js"], ["npx", "-c", "sh"], ["npx", "--registry", "x", "pkg"], ["npm", "start"], ["uvx"], ["uv", "x"]],
 )  # fmt: skip

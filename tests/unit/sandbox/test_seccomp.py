@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-import pytest
-
 from switchboard_mcp.sandbox import seccomp
 from switchboard_mcp.sandbox.seccomp import (
     ABSENT,
@@ -18,6 +16,7 @@ from switchboard_mcp.sandbox.seccomp import (
     REFUSED,
     assemble,
 )
+from tests.cases import each_case
 
 MACHINES = ["x86_64", "aarch64"]
 FAMILIES = (seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6)
@@ -50,7 +49,7 @@ def number(name: str, machine: str) -> int:
     return CALLS[name][MACHINES.index(machine)]
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@each_case("machine", MACHINES)
 def test_listed_calls_are_refused_and_others_allowed(machine: str) -> None:
     program = assemble(machine, FAMILIES)
     for name in REFUSED:
@@ -61,8 +60,8 @@ def test_listed_calls_are_refused_and_others_allowed(machine: str) -> None:
     assert run(program, machine, READ[machine]) == ALLOW
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(
+@each_case("machine", MACHINES)
+@each_case(
     ("name", "arguments", "allowed"),
     [
         ("socket", (1, 1, 0), True),
@@ -97,7 +96,7 @@ def test_arguments_decide(machine: str, name: str, arguments: tuple[int, ...], a
     assert (action == ALLOW) == allowed
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@each_case("machine", MACHINES)
 def test_a_child_that_may_not_spawn_has_threads_only(machine: str) -> None:
     program = assemble(machine, FAMILIES, may_spawn=False)
     assert run(program, machine, number("clone", machine), 0x3D0F00) == ALLOW

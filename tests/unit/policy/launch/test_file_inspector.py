@@ -13,7 +13,7 @@ from switchboard_mcp.policy.launch.file_inspector import (
     hash_path,
     is_inside,
 )
-from tests.acl import OPENINGS, STRANGER
+from tests.acl import OPENINGS, STRANGER, WAYS
 from tests.cases import each_case
 
 
@@ -220,23 +220,19 @@ def new_package(tmp_path: Path) -> Path:
 package = pytest.fixture(new_package, name="package")
 
 
-@pytest.mark.parametrize("how", OPENINGS)
-@pytest.mark.parametrize("name", INNER)
+@pytest.mark.parametrize("how", WAYS)
+@each_case("name", INNER, package=new_package)
 def test_anything_in_a_pinned_folder_that_others_may_write_is_refused(
     package: Path, name: str, how: str
 ) -> None:
-    if how == "another owner" and os.geteuid() != 0:
-        pytest.skip("needs root")
     assert FileInspector().find_tree_flaw(str(package)) == ""
     OPENINGS[how](package / name)
     assert FileInspector().find_tree_flaw(str(package))
 
 
-@pytest.mark.parametrize("how", OPENINGS)
-@pytest.mark.parametrize("folder", ["outside", "outside/file", "outside/folder", "outside/middle"])
+@pytest.mark.parametrize("how", WAYS)
+@each_case("folder", ["outside", "outside/file", "outside/folder", "outside/middle"], package=new_package)
 def test_folders_on_the_way_to_what_links_lead_to_count_too(package: Path, folder: str, how: str) -> None:
-    if how == "another owner" and os.geteuid() != 0:
-        pytest.skip("needs root")
     OPENINGS[how](package.parent / folder)
     assert FileInspector().find_tree_flaw(str(package))
 

@@ -12,7 +12,7 @@ from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.policy.launch.rules import LAUNCH_RULES, ApprovedLaunch, fits
-from tests.acl import OPENINGS
+from tests.acl import OPENINGS, WAYS
 from tests.cases import each_case
 from tests.unit.policy.launch.launching import ENVIRON, Place
 
@@ -273,13 +273,11 @@ def test_every_rule_says_what_it_is_for() -> None:
     assert all(rule.__doc__ for rule in LAUNCH_RULES)
 
 
-@pytest.mark.parametrize("name", ["package/lib/a.js", "package/__pycache__/a.pyc", "other/index.js"])
-@pytest.mark.parametrize("how", OPENINGS)
+@pytest.mark.parametrize("how", WAYS)
+@each_case("name", ["package/lib/a.js", "package/__pycache__/a.pyc", "other/index.js"], place=Place)
 def test_what_runs_with_a_pinned_package_can_be_changed_by_nobody_else(
     place: Place, how: str, name: str
 ) -> None:
-    if how == "another owner" and os.geteuid() != 0:
-        pytest.skip("needs root")
     modules = place.folder / "node_modules"
     for file in ("package/server.js", "package/lib/a.js", "package/__pycache__/a.pyc", "other/index.js"):
         (modules / file).parent.mkdir(parents=True, exist_ok=True)

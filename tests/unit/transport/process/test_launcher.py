@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from switchboard_mcp.transport.process import reaper
 from switchboard_mcp.transport.process.launcher import SpawnError, describe_status
+from tests.cases import each_case
 from tests.patience import PATIENCE_S
 from tests.processes import adopts_orphans, lives
 from tests.unit.transport.process.processes import (
@@ -50,7 +51,7 @@ async def nursery() -> AsyncIterator[Nursery]:
 
 
 class TestWhatCannotStart:
-    @pytest.mark.parametrize("command", ["no-such-program-anywhere", "/no/such/program", "./no-such-program"])
+    @each_case("command", ["no-such-program-anywhere", "/no/such/program", "./no-such-program"])
     async def test_a_missing_command(self, nursery: Nursery, command: str) -> None:
         with pytest.raises(SpawnError) as caught:
             await nursery.spawn([command])
@@ -85,7 +86,7 @@ class TestWhatCannotStart:
             await nursery.spawn(SLEEP, cwd=str(file))
         assert (caught.value.code, caught.value.where) == (errno.ENOTDIR, "chdir")
 
-    @pytest.mark.parametrize(
+    @each_case(
         ("argv", "env", "cwd"),
         [
             (["/bin/echo", "a\0b"], {}, "/"),
@@ -244,14 +245,14 @@ class TestWhatAChildGets:
 
 
 class TestTheEnd:
-    @pytest.mark.parametrize("code", [0, 1, 3, 127, 255])
+    @each_case("code", [0, 1, 3, 127, 255])
     async def test_an_exit_code_is_told(self, nursery: Nursery, code: int) -> None:
         process = await nursery.spawn(["/bin/sh", "-c", f"exit {code}"])
         status = await exit_status(process)
         assert os.waitstatus_to_exitcode(status) == code
         assert describe_status(status) == f"exited with code {code}"
 
-    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGPIPE])
+    @each_case("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGPIPE])
     async def test_a_signal_is_told(self, nursery: Nursery, number: signal.Signals) -> None:
         process = await nursery.spawn(["/bin/sh", "-c", f"ulimit -c 0; kill -{number:d} $$"])
         assert describe_status(await exit_status(process)) == f"was killed by {number.name}"
@@ -363,8 +364,7 @@ class TestKilledHelpers:
             ["/bin/sh", "-c", "for i in 1 2 3; do setsid sleep 1000 & done; echo; wait"]
         )
         await read_line(process.stdout)
-        below = [pid for pids in reaper.children_by_parent().values() for pid in pids]
-        tree = [pid for pid in below if parent(pid) == process.pid]
+        tree = reaper.children_by_parent()[process.pid]
         kill(parent(process.reaper_pid))
         for pid in [*tree, process.pid, process.reaper_pid]:
             kill(pid)
@@ -467,7 +467,7 @@ class TestHousekeeping:
         assert adopts_orphans() is False
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "words"),
     [
         (0, "exited with code 0"),
