@@ -185,10 +185,6 @@ class Redactor:
         while len(recent) > MAX_RECENT:
             del recent[next(iter(recent))]
 
-    def hidden_values(self) -> list[str]:
-        """Return all values that are masked now."""
-        return [*self._registered.copy(), *self._recent.copy()]
-
     def redact_text(self, text: str) -> str:
         """Return the text with every secret masked. Of a text of megabytes, only the beginning is returned."""
         size = len(text)

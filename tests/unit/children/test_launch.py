@@ -175,8 +175,6 @@ STARTS = {
         "broker/shim.py",
         "sandbox/confine.py",
     },
-    # The writer of the audit record: our own interpreter with our own module.
-    "posix_spawn": {"observability/audit/writer_process.py"},
     # `ps` where there is no /proc; the probe of sandboxes, which is our own program.
     "subprocess.run": {"transport/process/reaper.py", "system/processes.py", "sandbox/probing.py"},
     # A session becomes a waiting shell, a broker or its own server: our own interpreter with our own module.

@@ -1,7 +1,7 @@
 """The audit log: who called what, what was decided, how it ended. Off unless the config enables it.
 
 `record` appends to a list, which costs the caller well under a microsecond. A thread formats and writes the records in
-batches, or passes them to a writer process while there are many. A killed process loses at most the records of the last
+batches. A killed process loses at most the records of the last
 `WINDOW_S` and the batch being written; a clean exit loses none. While nothing can be written, `write_failure` says so:
 callers that must not act unrecorded check it first. `writer` formats the records.
 """
@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from switchboard_mcp.config.sections import AuditSettings as Settings
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.audit.writer import AuditWriter
-from switchboard_mcp.observability.audit.writer_process import WriterGoneError, WriterProcess
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 
@@ -26,9 +25,6 @@ RETRY_S = 1.0
 SYNC_S = 1.0
 # While nothing can be written, this many records are kept; further ones are only counted.
 MAX_PENDING = 100_000
-
-# Batches of this size, at some thousand calls a second, are worth a writer process.
-MANY = 250
 
 
 class AuditLog:
@@ -61,9 +57,6 @@ class AuditLog:
         self.clock = clock
         self._window_s = window_s
         self._writer = AuditWriter(settings, workspace, redactor, masks or {}, clock)
-        self._process_args = (workspace, settings, masks or {})
-        self._process: WriterProcess | None = None
-        self._may_spawn = clock is time.time  # the process has no clock but the real one
         self._pending: list[CallRecord] = []
         self._lost = 0
         self._wake = threading.Event()
@@ -102,8 +95,6 @@ class AuditLog:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._process is not None:
-            self._process.close()
         self._writer.close()
 
     def _run(self) -> None:
@@ -133,7 +124,7 @@ class AuditLog:
         try:
             if self.write_failure is not None:
                 self._writer.open()
-            self._append(batch)
+            self._writer.append(batch, self._lost)
         except OSError as problem:
             self._lost += max(0, len(self._pending) - MAX_PENDING)
             del self._pending[MAX_PENDING:]
@@ -146,30 +137,9 @@ class AuditLog:
         self.write_failure = None
         return True
 
-    def _append(self, batch: list[CallRecord]) -> None:
-        if self._process is None and len(batch) >= MANY and self._may_spawn:
-            self._may_spawn = False  # once: if the process dies, this thread writes
-            try:
-                self._process = WriterProcess(*self._process_args)
-            except (OSError, WriterGoneError):
-                self._process = None
-        if self._process is not None:
-            try:
-                self._process.append(batch, self._lost, self._redactor)
-            except WriterGoneError:
-                self._process = None
-            else:
-                return
-        self._writer.append(batch, self._lost)
-
     def _sync(self) -> None:
         try:
-            if self._process is not None:
-                self._process.sync()
-            else:
-                self._writer.sync()
-        except WriterGoneError:
-            self._process = None
+            self._writer.sync()
         except OSError as problem:
             self._fail(problem)
 

@@ -1,6 +1,6 @@
 """Formats audit records as lines of the hash chain and appends them to the files.
 
-Runs in the audit thread, or in the writer process while there are many records. Arguments are written as a keyed hash
+Runs in the audit thread. Arguments are written as a keyed hash
 only; names are redacted. The chain is in `hash_chain`, the files are in `segments`.
 """
 
