@@ -31,7 +31,7 @@ conformance: ## the official conformance suite (ARGS=--through, through Switchbo
 	@scripts/setup dev conformance
 	@$(PYTHON_BIN) tests/conformance/run.py $(ARGS)
 
-check: ## lint, format, types, package layers, language, schema and locks
+check: ## lint, format, types, package layers, language, pages, budgets, schema and locks
 	@scripts/setup dev
 	@scripts/check
 
