@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from switchboard_mcp.config.sandbox import SandboxWords
-from switchboard_mcp.errors import Failure, failure
+from switchboard_mcp.errors import Failure, failure, shell_word
 from switchboard_mcp.sandbox import installations
 from switchboard_mcp.sandbox.denials import (
     MAX_CHARS,
@@ -433,7 +433,7 @@ def _wider_failure(child: str, paths: list[str]) -> Failure:
         "sandbox_unavailable",
         f"Child '{child}' would use {shown} in its sandbox, which it did not at its first start. It was not started.",
         child=child,
-        hint=f"If that is right, run `switchboard sandbox update {child}`: its next start is recorded anew.",
+        hint=f"If that is right, run `switchboard sandbox update {shell_word(child)}`: its next start is recorded.",
     )
 
 
