@@ -110,9 +110,10 @@ def another_spelling(names: Iterable[str], checked: frozenset[str]) -> tuple[str
     """Return the first name that a server may take for one of the checked names, with that one; None if none is."""
     folded = {fold_name(name): name for name in checked}
     for name in names:
-        if name not in checked and (
-            meant := folded.get(fold_name(name)) or folded.get(fold_name(name.partition("\0")[0]))
-        ):
+        if name in checked:
+            continue
+        before_nul, nul, _ = name.partition("\0")
+        if meant := folded.get(fold_name(name)) or (folded.get(fold_name(before_nul)) if nul else None):
             return name, meant
     return None
 

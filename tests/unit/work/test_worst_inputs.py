@@ -47,6 +47,7 @@ from switchboard_mcp.protocol import (
     http_headers,
     jsonrpc,
     message_meta,
+    method_traits,
     result_ids,
     session_record,
     skills,
@@ -185,6 +186,15 @@ ON_TEXT: dict[str, tuple[Callable[[str], object], int]] = {
     ),
     "protocol.jsonrpc.find_id": (lambda t: jsonrpc.find_id(t.encode()[:1024], t.encode()[-1024:]), MIB),
     "protocol.jsonrpc.starts_like_response": (lambda t: jsonrpc.starts_like_response(t.encode()[:1024]), MIB),
+    "protocol.method_traits.fold_name": (method_traits.fold_name, MIB),
+    "protocol.method_traits.another_spelling": (
+        lambda t: method_traits.another_spelling([t], frozenset({"name"})),
+        MIB,
+    ),
+    "protocol.method_traits.misspelled_member": (
+        lambda t: method_traits.misspelled_member("tools/call", {t: Raw(b"1")}),
+        MIB,
+    ),
     "protocol.http_headers.encode_value": (http_headers.encode_value, MIB),
     "protocol.http_headers.decode_value": (lambda t: http_headers.decode_value(f"=?base64?{t}?="), MIB),
     "protocol.trace_context.trace_headers": (
