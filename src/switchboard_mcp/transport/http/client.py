@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
-import httpcore2
 import httpx2
 
 from switchboard_mcp import __version__
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.protocol.framing import OVERSIZED_EXCERPT_BYTES, Oversized
-from switchboard_mcp.transport.http.connection_pool import ConnectionPools
+from switchboard_mcp.transport.http.proxies import ProxiedTransport
 from switchboard_mcp.transport.http.remote_base import (
     QueuedMessage,
     RemoteServer,
@@ -36,13 +35,8 @@ MIN_SUSPECT_BYTES = 4 * 1024 * 1024
 # A compressed body is decompressed in turns with other tasks: some 2 ms each.
 TURN_BYTES = 1024 * 1024
 
-# The errors that the HTTP libraries raise for a failed request.
+# The errors that the HTTP library raises for a failed request.
 HTTP_ERRORS = (
-    httpcore2.NetworkError,
-    httpcore2.ProtocolError,
-    httpcore2.ProxyError,
-    httpcore2.TimeoutException,
-    httpcore2.UnsupportedProtocol,
     httpx2.HTTPError,
     httpx2.InvalidURL,
     httpx2.StreamError,
@@ -68,7 +62,7 @@ class HttpClient:
             auth=auth,
             headers={"user-agent": f"switchboard/{__version__}", **server.headers},
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            transport=ConnectionPools(),
+            transport=ProxiedTransport(),
         )
 
     @asynccontextmanager
@@ -202,14 +196,14 @@ async def drain(chunks: AsyncIterator[bytes]) -> None:
 
 
 def failure_for(server: RemoteServer, problem: Exception) -> Failure:
-    """Return the failure for an exception of the HTTP libraries."""
-    if isinstance(problem, httpcore2.ConnectTimeout):
+    """Return the failure for an exception of the HTTP library."""
+    if isinstance(problem, httpx2.ConnectTimeout):
         return server.failure(
             "child_unreachable", f"did not accept a connection within {CONNECT_TIMEOUT_S:g} s"
         )
-    if isinstance(problem, httpcore2.ConnectError | httpcore2.ProxyError):
+    if isinstance(problem, httpx2.ConnectError | httpx2.ProxyError):
         return server.failure("child_unreachable", f"cannot be reached: {describe_error(problem)}")
-    if isinstance(problem, httpx2.InvalidURL | httpcore2.UnsupportedProtocol | httpcore2.LocalProtocolError):
+    if isinstance(problem, httpx2.InvalidURL | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
         return server.failure("config_invalid", f"cannot be requested: {describe_error(problem)}")
     if isinstance(problem, httpx2.DecodingError):
         return server.failure(

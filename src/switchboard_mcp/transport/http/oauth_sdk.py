@@ -46,7 +46,7 @@ from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.transport.http.client import HTTP_ERRORS, read_body
-from switchboard_mcp.transport.http.connection_pool import ConnectionPools
+from switchboard_mcp.transport.http.proxies import ProxiedTransport
 from switchboard_mcp.transport.http.remote_base import LoginPrompt, RemoteServer, describe_error, redacted_url
 from switchboard_mcp.transport.http.token_store import StoredLogin
 
@@ -110,7 +110,7 @@ class TokenClient:
         )
         flow = provider.async_auth_flow(request)
         try:
-            async with httpx2.AsyncClient(transport=ConnectionPools()) as http:
+            async with httpx2.AsyncClient(transport=ProxiedTransport()) as http:
                 outgoing = await anext(flow)
                 while outgoing is not request:
                     outgoing = await flow.asend(await self._send(http, outgoing, retryable=True))

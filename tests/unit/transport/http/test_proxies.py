@@ -1,25 +1,22 @@
-"""Connections: whom we trust, through whom we go, and that none is lost on the way."""
+"""Connections: whom we trust, and through whom we go."""
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import ipaddress
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpcore2
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from switchboard_mcp.transport.http import connection_pool
+from switchboard_mcp.transport.http import proxies
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.webserver import Reply, Request, serving
-from tests.unit.transport.recorder import settle
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -55,7 +52,7 @@ class TestProxies:
     ) -> None:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        assert connection_pool.proxy_for(scheme, host) == proxy
+        assert proxies.proxy_for(scheme, host) == proxy
 
     async def test_a_request_goes_through_the_proxy_with_its_password(
         self, monkeypatch: pytest.MonkeyPatch
@@ -114,9 +111,9 @@ def certificate(tmp_path: Path) -> Path:
 class TestTrust:
     @pytest.fixture(autouse=True)
     def read_anew(self) -> Iterator[None]:
-        connection_pool.tls.cache_clear()
+        proxies.tls.cache_clear()
         yield
-        connection_pool.tls.cache_clear()
+        proxies.tls.cache_clear()
 
     @staticmethod
     def secured(certificate: Path) -> ssl.SSLContext:
@@ -151,64 +148,3 @@ class TestTrust:
             for id in range(3):
                 rig.ask("tools/list", id)
             await rig.until_received(3)
-
-
-class TestChangesOfMind:
-    @pytest.mark.parametrize("turns", range(8))
-    async def test_a_connection_that_nobody_wants_any_more_is_closed(self, turns: int) -> None:
-        async def handle(request: Request, reply: Reply) -> None:
-            raise AssertionError("nobody asks anything")
-
-        async with serving(handle) as web:
-            network = connection_pool.Network()
-            opening = asyncio.ensure_future(network.connect_tcp("127.0.0.1", web.port))
-            await settle(turns)
-            if opening.done():
-                await opening.result().aclose()
-            opening.cancel()
-            await asyncio.wait([opening])
-            await web.until(lambda: web.closed == web.connections)
-
-    async def test_a_connection_that_does_not_come_about_is_let_go(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(connection_pool, "CANCELLED_CONNECT_S", 0.001)
-        begun = asyncio.Event()
-
-        class Slow(httpcore2.AnyIOBackend):
-            async def connect_tcp(self, *args: object, **options: object) -> httpcore2.AsyncNetworkStream:
-                begun.set()
-                await asyncio.Event().wait()
-                raise AssertionError
-
-        network = connection_pool.Network()
-        network._inner = Slow()
-        opening = asyncio.ensure_future(network.connect_tcp("127.0.0.1", 1))
-        await begun.wait()
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-
-
-async def test_a_small_request_leaves_in_one_piece_and_a_large_one_comes_whole() -> None:
-    sizes: list[int] = []
-
-    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        data = await reader.read(1 << 20)
-        sizes.append(len(data))
-        while not data.endswith(b"END"):
-            data += await reader.read(1 << 20)
-        writer.write(b"%d" % len(data))
-        writer.close()
-
-    server = await asyncio.start_server(receive, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        for body in (b"x" * 1000, b"x" * 1_000_000):
-            stream = await connection_pool.Network().connect_tcp("127.0.0.1", port)
-            for part in (b"HEAD", body, b"", b"END"):
-                await stream.write(part)
-            assert await stream.read(100) == b"%d" % (len(body) + 7)
-            await stream.aclose()
-    assert sizes[0] == 1007
-    await settle()
