@@ -84,6 +84,12 @@ RUNS = 3
 # CPU time of the work in `slowness` on an idle machine.
 REFERENCE_S = 0.015
 
+# Every function is tried with a quarter of the inputs, and with the others in a soak test.
+SHARES = 4
+shares = pytest.mark.parametrize(
+    "share", [0, *(pytest.param(share, marks=pytest.mark.soak("floods")) for share in range(1, SHARES))]
+)
+
 PLAN = SandboxPlan(Launch([], {}, "/"), {}, [], [], [], ["/read"], ["/write"], ["/write/.git"])
 
 Work = Callable[[], object]
@@ -527,13 +533,12 @@ def _small_heap() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("package", sorted({name.partition(".")[0] for name in ON_TEXT}))
-def test_no_text_of_a_mebibyte_stops_the_loop(package: str) -> None:
+@shares
+def test_no_text_of_a_mebibyte_stops_the_loop(share: int) -> None:
     slow = {
         (name, kind): taken
-        for name, (work, size) in ON_TEXT.items()
-        if name.startswith(f"{package}.")
-        for kind in TEXTS
+        for number, (name, (work, size)) in enumerate(ON_TEXT.items())
+        for kind in list(TEXTS)[(number + share) % SHARES :: SHARES]
         if (taken := cpu_s(partial(work, text(kind, size)), STALL_S)) >= STALL_S
     }
     assert not slow
@@ -559,10 +564,16 @@ def test_decoding_the_largest_schema_does_not_hold_the_interpreter_for_long(kind
     assert cpu_s(lambda: msgspec.json.decode(raw), STALL_S) < STALL_S
 
 
-@pytest.mark.parametrize("kind", SCHEMAS)
-def test_work_in_the_thread_grows_with_the_size_of_the_schema_and_not_with_its_square(kind: str) -> None:
-    small, large = ((value, json(value)) for value in (schema(kind, size) for size in (MIB // 16, MIB // 4)))
-    grown = {name: ratio for name, work in OFF_LOOP.items() if (ratio := growth(work, small, large)) > GROWTH}
+@shares
+def test_work_in_the_thread_grows_with_the_size_of_the_schema_and_not_with_its_square(share: int) -> None:
+    grown = {}
+    for number, kind in enumerate(SCHEMAS):
+        small, large = (
+            (value, json(value)) for value in (schema(kind, size) for size in (MIB // 16, MIB // 4))
+        )
+        for name, work in list(OFF_LOOP.items())[(number + share) % SHARES :: SHARES]:
+            if (ratio := growth(work, small, large)) > GROWTH:
+                grown[name, kind] = ratio
     assert not grown
 
 
