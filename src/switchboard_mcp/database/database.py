@@ -19,6 +19,7 @@ from switchboard_mcp.database.engine import Engine, StorageError, Transaction
 from switchboard_mcp.database.schema import Part
 from switchboard_mcp.database.wake_ups import FileWakeUps, WakeUps
 from switchboard_mcp.database.writer import WAIT_S, DatabaseJob, GroupCommitter, JobThread, read_each
+from switchboard_mcp.system.installation import install_hint
 
 T = TypeVar("T")
 POSTGRESQL = ("postgresql://", "postgres://")
@@ -173,6 +174,6 @@ def _engine(target: str, parts: Sequence[Part], clocks: MachineClocks | None) ->
         from switchboard_mcp.database.postgresql import PostgresEngine, PostgresWakeUps
     except ImportError as problem:
         text = f"A PostgreSQL database needs a package that is missing: {problem.name}."
-        raise StorageError(text, "Run `pip install 'switchboard-gateway[postgres]'`.") from problem
+        raise StorageError(text, install_hint("postgres")) from problem
     server = PostgresEngine(target, parts, clocks)
     return server, PostgresWakeUps(server)
