@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
+import switchboard_mcp
 from switchboard_mcp import __version__
 from switchboard_mcp.app import (
     END_SIGNALS,
@@ -69,6 +70,7 @@ from switchboard_mcp.server.broker_report import BrokerReport
 from switchboard_mcp.server.call_watch import CallWatch
 from switchboard_mcp.server.handed_over import HandedOverHost
 from switchboard_mcp.server.session_logs import SessionLogs
+from switchboard_mcp.system.open_files import has_room
 from switchboard_mcp.system.processes import list_ancestors, started_at
 from switchboard_mcp.system.user_folders import user_workspace
 from switchboard_mcp.transport.session_journal import Journal, JournalError
@@ -78,7 +80,7 @@ if TYPE_CHECKING:
     from switchboard_mcp.children.context import ChildHandle
 
 # A client sends its message at once; one that does not is another program.
-HELLO_TIMEOUT_S = 10.0
+HELLO_TIMEOUT_S = 5.0
 # Accepted per readiness of the listener, so that a burst of joins does not stall the sessions.
 ACCEPT_AT_ONCE = 16
 ACCEPT_AGAIN_S = 1.0
@@ -86,6 +88,17 @@ CONFIG_CHANGED = "the config has changed and is not applied there yet; see `swit
 # A planned restart waits this long for calls in progress; the others are answered by the next broker.
 DRAIN_S, DRAIN_POLL_S = 20.0, 0.02
 MAX_LOG_BYTES = 1024 * 1024
+# How often the files of the package are looked at: one `stat`.
+UPGRADE_POLL_S = 1.0
+
+
+def package_stamp() -> tuple[int, int] | None:
+    """Return what changes when another version is installed in place of this one; None while there is none."""
+    try:
+        found = os.stat(switchboard_mcp.__file__)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 class BrokerSession(Struct, eq=False):
@@ -125,6 +138,7 @@ class Broker:
         switchboard.gateway.broker.on_request_of_no_call = self._isolate
         self.logs = SessionLogs(log, switchboard.registry)
         self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._stamp = package_stamp()
 
     async def run(self) -> None:
         """Serve until the broker is idle, or is stopped."""
@@ -136,7 +150,18 @@ class Broker:
         self._wait_for_sessions()
         # Not at once: the host that has started this process waits for its first answer.
         self._loop.call_later(RELOAD_AFTER_S, remove_leftovers, os.path.dirname(self._path))
+        self._loop.call_later(UPGRADE_POLL_S, self._look_for_upgrade)
         await self._done.wait()
+
+    def _look_for_upgrade(self) -> None:
+        """Hand the sessions to a new broker if the installed package has changed: code that is loaded late must fit."""
+        if self._ending:
+            return
+        if package_stamp() != self._stamp:
+            self._log.info("broker.upgraded", note="the installed package has changed")
+            self._switchboard.context.start_task(self._drain(DRAIN_S))
+            return
+        self._loop.call_later(UPGRADE_POLL_S, self._look_for_upgrade)
 
     # Connections
 
@@ -181,6 +206,8 @@ class Broker:
             if hello.kind == "join":
                 await self._refresh_config()
                 session = self._join(connection, hello, descriptors)
+            elif hello.kind == "ping":
+                reply(connection, "ok")
             elif hello.kind in ("status", "dashboard"):
                 async with asyncio.timeout(HELLO_TIMEOUT_S):
                     answer = self._report(hello.arguments) if hello.kind == "status" else await self._link()
@@ -189,6 +216,8 @@ class Broker:
                 self._stop_or_restart(connection, hello)
         except RefusedError as problem:
             reply(connection, f"no {problem}")
+        except MemoryError:
+            reply(connection, "no it has no memory left")
         except (TimeoutError, OSError) as problem:
             self._log.info("broker.refused", reason=repr(problem))
         finally:
@@ -243,6 +272,9 @@ class Broker:
             reply(connection, f"version {__version__}")
             raise OSError(f"version {hello.version} wants to join")
         options = self._check(hello, descriptors)
+        _require_connected(connection)
+        if not has_room():
+            raise RefusedError(NO_DESCRIPTORS)
         try:
             journal = Journal(os.dup(descriptors[3]))
         except (OSError, ValueError, JournalError) as problem:
@@ -463,6 +495,13 @@ async def serve_broker(
         remove_files(path)
     remove_leftovers(os.path.dirname(path))
     return 0
+
+
+def _require_connected(connection: socket.socket) -> None:
+    """Raise OSError if the client has given up: it serves its host itself, so nothing may be read from the pipes."""
+    with suppress(BlockingIOError):
+        if not connection.recv(1, socket.MSG_PEEK):
+            raise OSError("the client has disconnected")
 
 
 def _bounded_log(descriptor: int = 2) -> Callable[[bytes], bool | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import sys
 import threading
@@ -15,8 +16,9 @@ import pytest
 
 from switchboard_mcp import __version__
 from switchboard_mcp.broker import address, joining, shim
+from switchboard_mcp.broker.broker_client import broker_pid
 from tests.e2e.host import SWITCHBOARD, Host
-from tests.e2e.stress import until
+from tests.e2e.stress import server_of, until
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 from tests.patience import PATIENCE_S
 
@@ -170,3 +172,35 @@ def test_a_process_that_goes_without_reading_the_reply_ends_its_session(shared: 
             pair[0].settimeout(PATIENCE_S)
             assert pair[0].recv(1) == b"", "the broker has closed it"
             pair[0].close()
+
+
+def test_a_broker_that_hangs_is_named_and_further_sessions_are_served_alone(shared: Path) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(Host(SWITCHBOARD, cwd=shared))
+        first.initialize()
+        broker = server_of(first)
+        lock = Path(socket_of(shared) + ".lock")
+        lock.write_bytes(b"")  # as if its disk had been full
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            second = stack.enter_context(Host(SWITCHBOARD, cwd=shared))
+            second.initialize()
+            (line,) = [line for line in second.stderr.splitlines() if "broker.none" in line]
+            assert f"pid {broker}" in line
+            assert server_of_process(second)
+            assert broker_pid(socket_of(shared)) == broker
+        finally:
+            os.kill(broker, signal.SIGCONT)
+        for host in (first, second) * 3:
+            assert host.call("mock_suite", "echo", message="x")["content"][0]["text"] == "x"
+
+
+def socket_of(workspace: Path) -> str:
+    """The socket of the broker of a workspace."""
+    name = address.broker_name(os.path.realpath(workspace), None, os.environ)
+    return os.path.join(address.runtime_folder(os.environ), name)
+
+
+def server_of_process(host: Host) -> bool:
+    """Whether the process that the host has started serves it itself: it has not become a shell."""
+    return Path(f"/proc/{host.process.pid}/comm").read_text().strip() != "sh"

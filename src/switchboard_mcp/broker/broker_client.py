@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from switchboard_mcp import __version__
 from switchboard_mcp.broker import shim
 from switchboard_mcp.broker.address import PREFIX, broker_prefix, runtime_folders, socket_address
+from switchboard_mcp.broker.peers import peer_of
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 # A broker answers in milliseconds. One that is starting takes tenths of a second.
@@ -63,16 +64,31 @@ def ask_broker(path: str, kind: str, arguments: Sequence[str] = ()) -> str | Non
 
 
 def broker_pid(path: str) -> int:
-    """Return the pid in the lock of a broker; 0 if that process does not have the lock open."""
+    """Return the pid of a broker: that in its lock, or of the process that listens, if the disk was full.
+
+    0 if that process does not have the lock open.
+    """
     try:
         with open(f"{path}.lock", "rb") as file:
-            pid = int(file.read(20))
+            pid = int(file.read(20) or b"0") or _listening_pid(path)
             lock = os.fstat(file.fileno())
         folder = f"/proc/{pid}/fd"
         is_open = any(_is_same(f"{folder}/{name}", lock) for name in os.listdir(folder))
     except (OSError, ValueError):
         return 0
     return pid if is_open else 0
+
+
+def _listening_pid(path: str) -> int:
+    """Return the pid of the process that listens at a path. It need not accept."""
+    try:
+        connection = shim.connect(socket_address(path))
+    except shim.NoBrokerError:
+        return 0
+    try:
+        return peer_of(connection)[0]
+    finally:
+        connection.close()
 
 
 def _is_same(path: str, file: os.stat_result) -> bool:

@@ -10,8 +10,8 @@ from msgspec import Struct
 from switchboard_mcp.broker.shim import PROTOCOL
 
 MAX_HELLO_BYTES = 4 * 1024 * 1024  # more than the system lets arguments and environment have together
-KINDS: tuple[Kind, ...] = ("join", "status", "restart", "stop", "dashboard")
-Kind = Literal["join", "status", "restart", "stop", "dashboard"]
+KINDS: tuple[Kind, ...] = ("join", "status", "restart", "stop", "dashboard", "ping")
+Kind = Literal["join", "status", "restart", "stop", "dashboard", "ping"]
 
 
 class Hello(Struct, frozen=True):

@@ -19,7 +19,20 @@ from switchboard_mcp.config.workspace_folder import served_workspace
 
 # `BROKER_SWITCH` of the config, which is not loaded yet.
 SWITCH = "SWITCHBOARD_BROKER"
-BROKER, REJOIN = "switchboard_mcp.broker_app", "switchboard_mcp.broker.rejoin"
+BROKER = "switchboard_mcp.broker_app"
+# Runs `rejoin` in the process of a waiting session. It is kept as text, since the files of the package may be away when
+# it is needed: an installer replaces them within seconds. Its first argument is the time until which it tries.
+REJOIN = """
+import os, sys, time
+until = float(sys.argv[1]) or time.monotonic() + 30
+try:
+    from switchboard_mcp.broker.rejoin import main
+except Exception:
+    if time.monotonic() > until: raise
+    time.sleep(0.5)
+    os.execv(sys.executable, [*sys.orig_argv[:1 - len(sys.argv)], str(until), *sys.argv[2:]])
+sys.exit(main(sys.argv[2:], until))
+"""
 # The current folder must not be a source of modules. The rest as this process was started.
 PYTHON = [
     *(sys.executable, "-P"),
@@ -28,6 +41,10 @@ PYTHON = [
 ]
 # The pid of the main process of a container, with whose end all others are killed.
 MAIN_PROCESS = 1
+
+
+# Why the broker of this process hangs, if it does: it is not asked a second time.
+_hung = ""
 
 
 class NoBrokerHereError(shim.NoBrokerError):
@@ -53,6 +70,10 @@ def join_running(arguments: list[str], environ: Mapping[str, str]) -> int | None
         if not os.path.exists(path) or not has_pipes():
             return None
         return _join(path, arguments, environ, start=False)
+    except shim.HungBrokerError as problem:
+        global _hung
+        _hung = str(problem)
+        return None
     except (shim.NoBrokerError, OSError):
         return None  # the reason is logged by the process that serves
 
@@ -63,6 +84,8 @@ def start_and_join(arguments: list[str], environ: Mapping[str, str], journal: in
     `journal` is that of a session which another broker has served. Raises NoBrokerError with the reason why this
     process has to serve. Returns as `join_running` does.
     """
+    if _hung:
+        raise shim.NoBrokerError(_hung)
     try:
         _require_support(journal)
     except OSError as problem:
@@ -140,7 +163,7 @@ def _join(
     if journal < 0:
         journal = os.memfd_create("switchboard", os.MFD_CLOEXEC)
     connection = shim.join(socket_address, __version__, arguments, journal, start_broker if start else None)
-    return shim.wait(connection, journal, [*PYTHON, "-m", REJOIN, *arguments])
+    return shim.wait(connection, journal, [*PYTHON, "-c", REJOIN, "0", *arguments])
 
 
 def has_pipes() -> bool:

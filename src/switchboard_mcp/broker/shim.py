@@ -30,8 +30,13 @@ FIRST_SPARE_FD = 10
 WAIT_SCRIPT = 'trap "exit 0" TERM INT HUP; read code <&9 && exit "$code"; exec "$@"'
 SHELL = "/bin/sh"
 END_SIGNALS = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
-# A broker answers in milliseconds, after a start in tenths of a second. On a busy machine everything takes longer.
-JOIN_TIMEOUT_S = 30.0
+# A broker that serves answers in milliseconds; one that does not within this time hangs. A start takes tenths of a
+# second, more on a busy machine, and hosts give up after ten. One that has just started may still be loading code.
+HUNG_S = 1.0
+LOADING_S = 10.0
+JOIN_TIMEOUT_S = 8.0
+# A broker that is ending lets calls finish first, and has no socket any more.
+END_TIMEOUT_S = 30.0
 MAX_STARTS = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.1
 MAX_REPLY_BYTES = 4096
@@ -49,6 +54,10 @@ class NoBrokerError(Exception):
     """There is no broker for this session; the message says why."""
 
 
+class HungBrokerError(NoBrokerError):
+    """The broker runs, and does not answer."""
+
+
 def encode_hello(kind: str, version: str, arguments: Sequence[str], environ: Mapping[str, str]) -> bytes:
     """Encode the first message of a connection: its purpose, and for a session how it was started."""
     variables = [f"{name}={value}" for name, value in environ.items()]
@@ -60,7 +69,7 @@ def connect(address: str) -> _socket.socket:
     """Connect to a broker of this user. Raises OSError if there is none."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        connection.settimeout(JOIN_TIMEOUT_S)
+        connection.settimeout(HUNG_S)
         connection.connect(address)
         if peer_of(connection)[1] != os.getuid():
             raise NoBrokerError("the socket belongs to another user")
@@ -97,10 +106,10 @@ def join(
     Returns the connection of the session. Raises NoBrokerError.
     """
     hello = encode_hello("join", version, arguments, os.environ)
-    deadline, pause, starts = time.monotonic() + JOIN_TIMEOUT_S, FIRST_PAUSE_S, 0
-    while time.monotonic() < deadline:
+    begun, limit_s, pause, starts = time.monotonic(), JOIN_TIMEOUT_S, FIRST_PAUSE_S, 0
+    while time.monotonic() < begun + limit_s:
         try:
-            connection = _connect_to_peer(address)
+            connection = _connect_to_peer(address, version)
         except (FileNotFoundError, ConnectionRefusedError):
             if start is None:
                 raise NoBrokerError("none is running") from None
@@ -109,9 +118,11 @@ def join(
             if start():
                 starts += 1
                 continue
+            limit_s = END_TIMEOUT_S
         except OSError:
             pass
         else:
+            connection.settimeout(max(begun + limit_s - time.monotonic(), HUNG_S))
             reply = _hand_over(connection, hello, journal)
             if reply == "ok":
                 connection.settimeout(None)
@@ -119,23 +130,58 @@ def join(
             connection.close()
             if reply.startswith("version "):
                 _replace(address, version, reply.partition(" ")[2])
+                limit_s = END_TIMEOUT_S
             elif reply:
                 raise NoBrokerError(reply.removeprefix("no "))
         time.sleep(pause)
         pause = min(pause * 1.5, LONGEST_PAUSE_S)
-    raise NoBrokerError(f"it did not answer within {JOIN_TIMEOUT_S:.0f} s")
+    raise NoBrokerError(f"it did not answer within {limit_s:.0f} s")
 
 
-def _connect_to_peer(address: str) -> _socket.socket:
+def _connect_to_peer(address: str, version: str) -> _socket.socket:
     """Connect to a broker that has the rights of this process, since it gets the host's pipes and environment."""
     connection = connect(address)
     try:
         if problem := check_peer(connection):
             raise NoBrokerError(problem)
+        if _is_serving(connection):
+            _require_answer(address, version)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _is_serving(connection: _socket.socket) -> bool:
+    """Return True if the process on the other side is a broker, not one that has just begun to start it."""
+    try:
+        with open(f"/proc/{peer_of(connection)[0]}/comm", encoding="utf-8") as name:
+            return name.read().strip() == PROCESS_NAME
+    except OSError:
+        return False
+
+
+def _require_answer(address: str, version: str) -> None:
+    """Raise HungBrokerError if the broker does not answer at once: it must not get the pipes of a host then.
+
+    Whatever it answers, it is alive.
+    """
+    pid = 0
+    try:
+        connection = connect(address)
+        try:
+            pid = peer_of(connection)[0]
+            if time.time() - os.stat(address).st_mtime < LOADING_S:
+                connection.settimeout(JOIN_TIMEOUT_S)
+            send_hello(connection, encode_hello("ping", version, (), {}))
+            read_line(connection)
+        finally:
+            connection.close()
+    except TimeoutError:
+        what = f"it does not answer (pid {pid}); `switchboard broker restart --force` replaces it"
+        raise HungBrokerError(what) from None
+    except OSError:
+        return  # it has just ended
 
 
 def _hand_over(connection: _socket.socket, hello: bytes, journal: int) -> str:
@@ -286,9 +332,9 @@ def _spawn(serve: Serve, environ: Mapping[str, str], log: int, kept: tuple[int, 
 def _record_process(lock: int) -> None:
     """Write the pid to the lock, for `broker restart --force` if the broker hangs, and set its name for `ps`."""
     try:
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, b"%d" % os.getpid(), 0)
         with open("/proc/self/comm", "w", encoding="utf-8") as name:
             name.write(PROCESS_NAME)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d" % os.getpid(), 0)
     except OSError:
         pass  # the disk is full: it serves all the same

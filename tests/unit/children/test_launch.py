@@ -175,8 +175,13 @@ STARTS = {
         "broker/shim.py",
         "sandbox/confine.py",
     },
-    # `ps` where there is no /proc; the probe of sandboxes, which is our own program.
-    "subprocess.run": {"transport/process/reaper.py", "system/processes.py", "sandbox/probing.py"},
+    # `ps` where there is no /proc; the probe of sandboxes and the import of our package: our own programs.
+    "subprocess.run": {
+        "transport/process/reaper.py",
+        "system/processes.py",
+        "sandbox/probing.py",
+        "broker/rejoin.py",
+    },
     # A session becomes a waiting shell, a broker or its own server: our own interpreter with our own module.
     "execv": {"broker/rejoin.py", "broker/shim.py"},
     # The worker of programs: a binary of the package that the helper uses.
