@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,26 +37,45 @@ class Attempt(Struct):
     was_killed: bool
 
 
+class Forker:
+    """A process that has imported a scenario, and forks a process for each run."""
+
+    def __init__(self, scenario: str) -> None:
+        self._scenario = scenario
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kills", scenario],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=REPO,
+        )
+
+    def __enter__(self) -> Forker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def run(self, target: str, folder: Path, step: int) -> Attempt:
+        """Run the scenario until a step, or to its end."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([target, str(folder), step]), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        assert line, f"{self._scenario} failed at step {step}"
+        was_killed, reports = json.loads(line)
+        return Attempt(target, step, reports, was_killed)
+
+
 def at_every_step(
     scenario: str, targets: Targets, folder: Path, *, stride: int = 1, first: int = 1, most: int = 2_000
 ) -> Iterator[Attempt]:
     """Yield the attempts; the last one was not killed."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.kills", scenario],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=REPO,
-    ) as forker:
-        assert forker.stdin is not None
-        assert forker.stdout is not None
+    with Forker(scenario) as forker:
         for step in range(first, most, stride):
-            target = targets()
-            print(json.dumps([target, str(folder), step]), file=forker.stdin, flush=True)
-            was_killed, reports = json.loads(forker.stdout.readline())
-            yield Attempt(target, step, reports, was_killed)
-            if not was_killed:
-                forker.stdin.close()
+            attempt = forker.run(targets(), folder, step)
+            yield attempt
+            if not attempt.was_killed:
                 return
     raise AssertionError(f"{scenario} has more than {most} steps")
 
@@ -92,7 +112,11 @@ def _run(run: Callable[..., Any], last: int, outgoing: int) -> None:
         os.write(outgoing, json.dumps(what).encode() + b"\n")
 
     count_steps(step)
-    asyncio.run(run(report))
+    try:
+        asyncio.run(run(report))
+    except BaseException:  # noqa: BLE001 - the forked process ends here
+        traceback.print_exc()
+        os._exit(1)
     os._exit(0)
 
 

@@ -18,13 +18,21 @@ from switchboard_mcp.database.clocks import MachineClocks, machine_clocks
 from switchboard_mcp.database.engine import Engine, StorageError, Transaction
 from switchboard_mcp.database.schema import Part
 from switchboard_mcp.database.wake_ups import FileWakeUps, WakeUps
-from switchboard_mcp.database.writer import WAIT_S, DatabaseJob, GroupCommitter, JobThread, read_each
+from switchboard_mcp.database.writer import (
+    WAIT_S,
+    DatabaseJob,
+    GroupCommitter,
+    JobThread,
+    read_each,
+    retry_lost,
+)
 from switchboard_mcp.system.installation import install_hint
 
 T = TypeVar("T")
 POSTGRESQL = ("postgresql://", "postgres://")
 # A process that is killed between its commit and its wake-up wakes nobody.
 LOOK_S = 1.0
+OPEN_S = 5.0
 # Called with a topic; empty if anything may have changed.
 Listener = Callable[[str], None]
 
@@ -60,7 +68,8 @@ class Database:
         """Open the file at `target`, or the server and schema of a URL. Raises `StorageError`."""
         engine, wake_ups = _engine(target, parts, clocks)
         try:
-            await get_running_loop().run_in_executor(None, engine.open)
+            # A server that was restarted just now refuses connections for a moment.
+            await get_running_loop().run_in_executor(None, retry_lost, lambda _: engine.open(), OPEN_S)
         except StorageError:
             engine.close_writer()
             raise

@@ -35,6 +35,7 @@ _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA"}
 _TYPE = re.compile(r"\b(INTEGER|REAL|BLOB)\b")
 # A machine that disappears is noticed after this long, and its lock is free again.
 GONE_S = 30
+_ENDED = (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.CannotConnectNow)
 # Rows that a search for words considers; without it, a common word means reading all of its messages.
 SEARCH_LIMIT = 5_000
 # The listening thread looks this often whether it is to stop or to listen to something else.
@@ -327,6 +328,10 @@ def storage_error(problem: psycopg.Error, connection: psycopg.Connection[Any] | 
     lines = str(problem).strip().splitlines()
     text = f"PostgreSQL: {lines[0] if lines else type(problem).__name__}"
     is_lost = isinstance(problem, psycopg.OperationalError) and (connection is None or connection.closed)
+    if connection is not None and isinstance(problem, _ENDED):
+        # The server has said that it ends this connection, which psycopg does not count as closed yet.
+        connection.close()
+        is_lost = True
     if isinstance(problem, psycopg.errors.DiskFull):
         return StorageError("The disk of the PostgreSQL server is full.", "Make room there, then try again.")
     if is_lost:

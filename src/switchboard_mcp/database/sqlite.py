@@ -286,9 +286,22 @@ class SqliteEngine:
             self._writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def save_to(self, path: str) -> None:
-        """Write a whole copy while others go on; from the open file even if its name was removed."""
-        connection = self._writer or self._open_reader()
-        connection.run("VACUUM INTO ?", path)
+        """Write a whole copy while others go on; from the open file if its name was removed.
+
+        `VACUUM INTO` reads one view; the backup of SQLite's own API begins again at each write of another process.
+        """
+        own = self._writer
+        try:
+            if own is None or self._identity() == self._inode:
+                own = None
+        except OSError:
+            pass
+        connection = own or self._connect(f"file:{_uri(self.path)}")
+        try:
+            connection.run("VACUUM INTO ?", path)
+        finally:
+            if own is None:
+                connection.connection.close()
         os.chmod(path, 0o600)
 
     def damage(self) -> list[str]:

@@ -11,6 +11,7 @@ import threading
 import time
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
 from collections.abc import Callable
+from functools import partial
 from itertools import chain, repeat
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -112,7 +113,7 @@ class GroupCommitter:
     def work(self, jobs: list[DatabaseJob]) -> None:
         """Commit the jobs as a group, or one by one if that fails."""
         try:
-            self._commit(jobs)
+            retry_lost(partial(self._commit, jobs))
             return
         except StorageError as problem:
             error: BaseException = problem
@@ -127,23 +128,7 @@ class GroupCommitter:
         for job in jobs:
             self.work([job])
 
-    def _commit(self, jobs: list[DatabaseJob]) -> None:
-        """Commit a group; on a new connection if one is lost."""
-        deadline = time.monotonic() + RECONNECT_S
-        pauses = chain(PAUSES_S, repeat(PAUSES_S[-1]))
-        is_repeated = False
-        while True:
-            try:
-                self._try_commit(jobs, is_repeated=is_repeated)
-                return
-            except StorageError as problem:
-                if not problem.is_lost or time.monotonic() > deadline:
-                    raise
-            # The server may have committed before the connection ended.
-            is_repeated = True
-            time.sleep(next(pauses))
-
-    def _try_commit(self, jobs: list[DatabaseJob], *, is_repeated: bool) -> None:
+    def _commit(self, jobs: list[DatabaseJob], is_repeated: bool) -> None:
         durable = any(job.durable for job in jobs)
         try:
             tx = self._engine.begin(durable=durable)
@@ -160,18 +145,37 @@ class GroupCommitter:
 
 
 def read_each(engine: Engine, jobs: list[DatabaseJob]) -> None:
-    """Run jobs that only read, each with a view of its own; once more on a new connection if that was lost."""
+    """Run jobs that only read, each with a view of its own."""
+
+    def read(job: DatabaseJob, _: bool) -> None:
+        try:
+            job.result = job.work(engine.reader())
+        finally:
+            engine.end_read()
+
     for job in jobs:
-        for _ in range(2):
-            job.problem = None
-            try:
-                job.result = job.work(engine.reader())
-            except Exception as problem:  # noqa: BLE001 - reported to the caller; the thread must go on
-                job.problem = problem
-            finally:
-                engine.end_read()
-            if not (isinstance(job.problem, StorageError) and job.problem.is_lost):
-                break
+        try:
+            retry_lost(partial(read, job))
+        except Exception as problem:  # noqa: BLE001 - reported to the caller; the thread must go on
+            job.problem = problem
+
+
+def retry_lost(work: Callable[[bool], T], patience_s: float | None = None) -> T:
+    """Do something, and again on a new connection if that is lost; blocks.
+
+    `work` gets True if an earlier attempt may have succeeded although no answer came.
+    """
+    deadline = time.monotonic() + (RECONNECT_S if patience_s is None else patience_s)
+    is_repeated = False
+    for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
+        try:
+            return work(is_repeated)
+        except StorageError as problem:
+            if not problem.is_lost or time.monotonic() > deadline:
+                raise
+        is_repeated = True
+        time.sleep(pause_s)
+    raise AssertionError  # The pauses do not end.
 
 
 def _run_job(job: DatabaseJob, tx: Transaction) -> None:

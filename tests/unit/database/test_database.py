@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import stat
@@ -23,6 +24,7 @@ from switchboard_mcp.errors import SwitchboardError, refused
 from tests import kills
 from tests.databases import Targets
 from tests.patience import PATIENCE_S
+from tests.postgresserver import PostgresServer
 
 
 def _create(connection: Connection) -> None:
@@ -171,6 +173,28 @@ async def test_the_serving_path_imports_no_engine() -> None:
     code = "import sys, switchboard_mcp.database.database; print({'sqlite3', 'psycopg'} & set(sys.modules))"
     run = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=subprocess.PIPE)
     assert (await run.communicate())[0] == b"set()\n"
+
+
+async def test_a_connection_that_the_server_ends_is_replaced_and_the_job_done_again(
+    postgres_server: PostgresServer,
+) -> None:
+    async with await Database.open(postgres_server.url("ended"), [NOTES]) as notes:
+        await notes.write(add("before"))
+        await notes.read(texts)
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'switchboard %'"
+        ended = 0
+
+        def end_first(tx: Transaction) -> None:
+            nonlocal ended
+            if not ended:
+                ended += 1
+                with contextlib.suppress(StorageError):
+                    tx.rows(end)  # Ends this connection too.
+            add("after")(tx)
+
+        await notes.write(end_first)
+        assert await notes.read(texts) == ["before", "after"]
+        assert ended == 1
 
 
 # SQLite alone

@@ -398,6 +398,17 @@ class MessageStore:
         """Check the content of every message and the counts."""
         return await self.read_rows(integrity.verify)
 
+    async def back_up(self, path: str) -> None:
+        """Write a whole copy of a database of SQLite to a new file, while others go on."""
+        save: Callable[[str], None] | None = getattr(self.database.engine, "save_to", None)
+        if save is None:
+            text = "A database of PostgreSQL is not copied by Switchboard."
+            raise refused("mail_not_stored", text, hint="Use `pg_dump --schema`.")
+        try:
+            await self._loop.run_in_executor(None, save, path)
+        except StorageError as problem:
+            raise _refusal_of(problem) from problem
+
     async def recount(self) -> None:
         """Count all messages again."""
         await self.write(integrity.recount)
