@@ -238,11 +238,19 @@ async def running(
         apply_views(gateway, workspace, services, profile, None if governed is None else governed.disabled)
         sweeper = services.start_task(registry.sweep_forever())
         switchboard = Switchboard(workspace, registry, gateway, services, profile)
+        services.find_decisive = partial(_find_decisive, switchboard)
         try:
             yield switchboard
         finally:
             sweeper.cancel()
             await _close(switchboard, programs, mail_server, telemetry)
+
+
+def _find_decisive(switchboard: Switchboard) -> list[str]:
+    """Return the files that decide what runs, of the workspace as it is served now and of its user."""
+    from switchboard_mcp.sandbox.decisive_files import decisive_files  # Only if a child has a sandbox.
+
+    return decisive_files(switchboard.workspace, switchboard.context.environ)
 
 
 def _create_gateway(workspace: Workspace, registry: ChildRegistry, services: ChildContext) -> Gateway:

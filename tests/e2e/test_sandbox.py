@@ -90,7 +90,12 @@ def test_learning_proposes_what_a_child_has_used(confined: Path, home: Path) -> 
     (home / ".learned").mkdir()
     code = f"open({str(home / '.learned' / 'file')!r}, 'w')"
     arguments = ("--call", "run", "--args", json.dumps({"code": code}), "--json", "--save")
-    learned = parsed(run(confined, "sandbox", "learn", "code", *arguments, HOME=str(home)))
+    if shutil.which("strace"):  # it would run without a sandbox, and nobody is there to allow it
+        refused = run(confined, "sandbox", "learn", "code", *arguments, HOME=str(home))
+        assert refused.returncode == 2
+        assert "WITHOUT a sandbox" in refused.stderr
+        assert not (home / ".learned" / "file").exists()
+    learned = parsed(run(confined, "sandbox", "learn", "code", "--yes", *arguments, HOME=str(home)))
     sandbox = learned["proposal"]["suites"]["code"]["sandbox"]
     assert sandbox == {
         "preset": "workspace",

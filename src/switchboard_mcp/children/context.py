@@ -104,6 +104,8 @@ class ChildContext(Struct, kw_only=True):
     pins: Pins | None = None
     recent_errors: RecentErrors | None = None
     sandboxes: SandboxRunner | None = None
+    # The files that decide what the workspace runs, as it is now; no child in a sandbox may change them.
+    find_decisive: Callable[[], list[str]] = list
     audit: AuditLog | None = None
     records: AuditLog | None = (
         None  # receives call records: `audit`, or without it the log of events to publish

@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from asyncio import timeout, to_thread
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -80,6 +81,7 @@ async def _spawn(
     argv: list[str],
     env: dict[str, str],
     cwd: str,
+    approved: Sequence[str] = (),
 ) -> Launched | Failure:
     if not sandbox.is_on:
         return Launched(await context.launcher.spawn(argv, env, cwd))
@@ -104,7 +106,12 @@ async def _spawn(
         [] if context.launch_policy is not None and sandbox.env is None else env.keys() - spec.env.keys()
     )
     started = await context.sandboxes.start(
-        spec.name, sandbox, runner.Launch(argv, env, cwd), inherited, on_denial
+        spec.name,
+        sandbox,
+        runner.Launch(argv, env, cwd),
+        inherited,
+        on_denial,
+        [*context.find_decisive(), *approved],
     )
     return started if isinstance(started, Failure) else Launched(started[0], sandbox=started[1])
 
@@ -116,7 +123,8 @@ async def _launch_approved(
     approved = await to_thread(policy.approve, spec)
     if isinstance(approved, Failure):
         return approved
-    launched = await _spawn(spec, context, sandbox, approved.argv, approved.env, approved.cwd)
+    files = [file.path for file in approved.files]
+    launched = await _spawn(spec, context, sandbox, approved.argv, approved.env, approved.cwd, files)
     if isinstance(launched, Failure):
         return launched
     process = launched.process

@@ -26,15 +26,18 @@ BASIC_ENV = (
     "COLUMNS", "HOME", "LANG", "LANGUAGE", "LC_*", "LINES", "LOGNAME", "NODE_EXTRA_CA_CERTS", "NO_COLOR", "PATH",
     "REQUESTS_CA_BUNDLE", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TERM", "TMPDIR", "TZ", "USER",
 )  # fmt: skip
-# Files that other programs obey: a child that may write them leaves its sandbox through those programs.
-PROTECTED = tuple(
-    f"${{workspace}}/{name}"
-    for name in (
-        ".claude", ".codex", ".cursor", ".devcontainer", ".envrc", ".gemini", ".git", ".github", ".husky", ".idea",
-        ".mcp.json", ".pre-commit-config.yaml", ".vscode", "mcps", "switchboard.approvals.json",
-        "switchboard.config.json", "switchboard.config.toml", "switchboard.lock.json",
-    )
+# Files that other programs obey: a child that may write them leaves its sandbox through those programs. Of hosts, those
+# that `init` knows, and the instructions that agents follow.
+PROTECTED_NAMES = (
+    ".aider.conf.yml", ".amp", ".augment", ".claude", ".cline", ".clinerules", ".codex", ".continue", ".crush",
+    ".crush.json", ".cursor", ".cursorrules", ".devcontainer", ".envrc", ".factory", ".gemini", ".git", ".github",
+    ".gitlab-ci.yml", ".goosehints", ".husky", ".idea", ".junie", ".kiro", ".mcp.json", ".mise.toml", ".opencode",
+    ".pre-commit-config.yaml", ".qwen", ".roo", ".roorules", ".trae", ".vscode", ".warp", ".windsurf", ".windsurfrules",
+    ".zed", "AGENT.md", "AGENTS.md", "CLAUDE.local.md", "CLAUDE.md", "CRUSH.md", "GEMINI.md", "QWEN.md", "WARP.md",
+    "crush.json", "mcp-descriptions.json", "mcps", "mise.toml", "opencode.json", "opencode.jsonc",
+    "switchboard.approvals.json", "switchboard.config.json", "switchboard.config.toml", "switchboard.lock.json",
 )  # fmt: skip
+PROTECTED = tuple(f"${{workspace}}/{name}" for name in PROTECTED_NAMES)
 
 
 class SandboxFiles(
@@ -49,7 +52,7 @@ class SandboxFiles(
     """Files and folders that the child may read and write. Folders below `${cache}` are created."""
     protect: list[Path] | None = None
     """Files and folders that stay read-only within those the child may write. Default: what other programs obey, such
-    as `${workspace}/.git` and the files of editors and of Switchboard. `[]` protects nothing."""
+    as `.git` and the files of editors, hosts and Switchboard, in every folder. `[]` protects nothing."""
     home: Literal["private", "user"] | None = None
     """`private`: HOME is a folder that this child alone uses, `${cache}`; it is kept. `user`: HOME is the user's, and
     what may be read and written there is listed. Default: `private`."""

@@ -160,8 +160,8 @@ def enter_view(mounts: list[tuple[str, bytes, Any]]) -> None:
     """Build a root folder from the plan's mounts and make it ours.
 
     Each mount is (kind, path, argument): `ro` and `rw` show the folder or file of that path, `pin` also does and is
-    writable, `dev` shows a device, `pts` is for new terminals, `tmp` an empty file system of so many bytes, `empty` one
-    that stays empty, `link` a symbolic link, `dir` a folder.
+    writable, `kept` is a link that cannot be replaced, `dev` shows a device, `pts` is for new terminals, `tmp` an empty
+    file system of so many bytes, `empty` one with at most a folder in it, `link` a symbolic link, `dir` a folder.
     """
     if not mounts:
         return
@@ -183,14 +183,15 @@ def enter_view(mounts: list[tuple[str, bytes, Any]]) -> None:
 
 def open_tree(kind: str, path: bytes) -> int:
     """Return a detached copy of the mounts at a path, or -1 if the mount does not show a path."""
-    if kind not in ("ro", "rw", "pin", "dev"):
+    if kind not in ("ro", "rw", "pin", "kept", "dev"):
         return -1
     clone = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
     if kind in ("ro", "dev") and path.startswith(OF_SYSTEM):
         tree = call(OPEN_TREE, AT_FDCWD, path, clone)
     else:
         # The plan has real paths. A link there now was put there meanwhile, and may lead anywhere.
-        how = struct.pack("QQQ", O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
+        itself = os.O_NOFOLLOW if kind == "kept" else 0
+        how = struct.pack("QQQ", O_PATH | os.O_CLOEXEC | itself, 0, RESOLVE_NO_SYMLINKS)
         place = call(OPENAT2, AT_FDCWD, path, how, len(how))
         tree = call(OPEN_TREE, place, b"", clone | AT_EMPTY_PATH)
         os.close(place)
@@ -233,8 +234,10 @@ def place(target: bytes, kind: str, tree: int, argument: Any, made: set[bytes]) 
         mount_terminals(target)
     elif kind in ("tmp", "empty"):
         make_folder(target, made)
-        mount_tmpfs(target, argument or 4096, 0o1777 if kind == "tmp" else 0o755)
+        mount_tmpfs(target, argument if kind == "tmp" else 4096, 0o1777 if kind == "tmp" else 0o755)
         if kind == "empty":
+            if argument:
+                os.makedirs(target + argument, 0o755)
             set_flags(os.open(target, O_PATH | os.O_CLOEXEC), ATTR_RDONLY, recursive=False)
     else:
         if kind == "dev":  # a file in a folder that is new

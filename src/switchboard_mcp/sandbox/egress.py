@@ -2,19 +2,21 @@
 
 The child's namespace has no way out. Its listeners and its name server were created inside it and handed out: a name
 that is allowed resolves to a made-up address, a connection to that address arrives here, and is made outside by name
-if the rules allow it. TLS passes through untouched. Names that resolve to addresses of this machine or of private
-networks are refused, unless a rule names the address or its network.
+if the rules allow it. TLS passes through untouched. Names that resolve to addresses of private networks are refused,
+unless a rule names the address or its network; those of this machine, public ones too, unless a rule names the address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import re
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 
 from switchboard_mcp.config.sandbox import ANY_HOST, HostRule
 
@@ -98,16 +100,50 @@ def _network(pattern: str) -> Network | None:
 
 
 def is_public(text: str, rules: Iterable[HostRule], port: int) -> bool:
-    """Return True if a name may resolve to this address: a public one, or one that a rule names."""
+    """Return True if a connection to this address is allowed: a public one, or one that a rule names.
+
+    An address of this machine has to be named itself: a network or a name that includes it is not enough.
+    """
     address = parse_address(text)
     if address is None:
         return False
-    if all(one.is_global and not one.is_multicast for one in _meanings(address)):
+    meanings = list(_meanings(address))
+    is_own = any(map(is_of_this_machine, meanings))
+    if not is_own and all(one.is_global and not one.is_multicast for one in meanings):
         return True
     return any(
-        port in rule.ports and (network := _network(rule.host)) is not None and address in network
+        port in rule.ports
+        and (network := _network(rule.host)) is not None
+        and address in network
+        and (not is_own or network.num_addresses == 1)
         for rule in rules
     )
+
+
+def is_of_this_machine(address: Address) -> bool:
+    """Return True if an address belongs to an interface of this machine: a socket can be bound to no other."""
+    if address.is_loopback or address.is_unspecified:
+        return True
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError as problem:
+        # Others say that the address is incomplete, as that of a link is: its interface is here.
+        return problem.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return not _binds_anything(family)
+
+
+@cache
+def _binds_anything(family: socket.AddressFamily) -> bool:
+    """Return True if this system lets a socket have addresses of other machines (`ip_nonlocal_bind`)."""
+    nobody = "192.0.2.1" if family == socket.AF_INET else "2001:db8::1"  # for documentation, of no machine
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((nobody, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _meanings(address: Address) -> Iterator[Address]:
@@ -278,7 +314,7 @@ class Egress:
         if host == LOCALHOST:
             found = ["127.0.0.1", "::1"]
         elif parse_address(host) is not None:
-            found = [host]
+            found = [host] if is_public(host, self._rules, port) else []
         else:
             async with self._lookups:
                 infos = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -32,12 +32,15 @@ def _bubblewrap_mount(kind: str, path: str, argument: Any) -> list[str]:
     if kind == "tmp":
         return ["--perms", "1777", "--size", str(argument), "--tmpfs", path]
     if kind == "empty":
-        return ["--perms", "0755", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
+        inside = ["--dir", path + os.fsdecode(argument)] if argument else []
+        return ["--perms", "0755", "--size", "4096", "--tmpfs", path, *inside, "--remount-ro", path]
     if kind in (
         "dir",
         "pts",
     ):  # `confine` mounts the terminals: `--dev` would take away its rights to the network
         return ["--dir", path]
+    if kind == "kept":  # bubblewrap follows links: it cannot mount on one
+        return []
     if kind == "link":
         return ["--symlink", os.fsdecode(argument), path]
     return [{"ro": "--ro-bind", "rw": "--bind", "pin": "--bind", "dev": "--dev-bind"}[kind], path, path]

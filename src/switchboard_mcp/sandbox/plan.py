@@ -17,6 +17,8 @@ from msgspec import Struct
 
 from switchboard_mcp.config.sandbox import (
     BASIC_ENV,
+    PROTECTED,
+    PROTECTED_NAMES,
     HostRule,
     SandboxWords,
     fill_path,
@@ -32,6 +34,7 @@ from switchboard_mcp.sandbox.programs import (
     is_system,
 )
 from switchboard_mcp.sandbox.promises import Promise, Support, inside, mechanism_of, promises
+from switchboard_mcp.system.folder_walk import walk_folders
 from switchboard_mcp.system.star_patterns import matches_stars
 
 NEWNS, NEWIPC, NEWUSER, NEWNET = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x4000_0000
@@ -57,8 +60,14 @@ MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
 RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of bits; 16 from 5
 READ = READ_FILE | READ_DIR
 SCOPES = 0b11  # abstract sockets and signals
-# The folders of a server's state that no child sees: mail between agents, terminals, the audit log.
+# The folders of a server's state that no child sees: mail between agents, terminals, the audit log. What is the child's
+# own is in a folder of `CHILD_FOLDERS`, of which it sees its own alone.
 HIDDEN = (".switchboard",)
+CHILD_FOLDERS = (".switchboard/mcps", "mcps")
+# In a child's own folder these say what it is.
+OWN_PROTECTED = (*PROTECTED_NAMES, "original")
+# Protected files below the top of folders that a child may write; the nearest count.
+MAX_NESTED = 256
 
 Mount = tuple[str, str, Any]
 
@@ -118,10 +127,12 @@ def make_plan(
     support: Support,
     machine: str,
     tools: Sequence[str] = (),
+    decisive: Sequence[str] = (),
 ) -> SandboxPlan:
     """Return the plan for a launch. `inherited` are the names of variables that the child's entry does not set.
 
-    `tools` are files that only the mechanism itself uses, in the view.
+    `tools` are files that only the mechanism itself uses, in the view. `decisive` are files that decide what runs, of
+    this child and of others.
     """
     held, mechanism = promises(words, support), mechanism_of(words, support)
     support = inside(words, support)
@@ -138,9 +149,9 @@ def make_plan(
     }
     write = _within(_paths(words.write, known), [])
     listed = _within(_paths(words.read, known), write)
-    read = [*listed, *_trusted(program, write)]
-    protect = [path for path in _paths(words.protect, known) if os.path.lexists(path)]
-    protect += _own_programs(program, write) if words.protect else []
+    own = _own_folder(cwd, known["workspace"])
+    read = [*listed, *_trusted(program, write), *([own] if own and not is_covered(own, write) else [])]
+    protect = _protected(words, program, write, known, [*decisive, *_own_files(own)])
     dropped = [path for path in _paths([*words.write, *words.read], known) if path not in (*write, *listed)]
     folders = [path for path in (*write, *([] if tmp == TMP else [tmp])) if _is_below(path, known["cache"])]
     hidden = [os.path.join(known["workspace"], name) for name in HIDDEN]
@@ -155,7 +166,7 @@ def make_plan(
     families = _families(words, support)
     steps = {
         "namespaces": flags,
-        "view": _encoded(_view(words, [*read, *tools], write, protect, hidden, cwd, known, support))
+        "view": _encoded(_view(words, [*read, *tools], write, protect, hidden, cwd, own, known, support))
         if has_view
         else [],
         "loopback": has_network and words.network != "none",
@@ -227,8 +238,57 @@ def _own_programs(program: ProgramFiles, writable: Sequence[str]) -> list[str]:
     return [path for path in dict.fromkeys(own) if _is_writable(os.path.realpath(path), writable)]
 
 
+def _own_folder(cwd: str, workspace: str) -> str:
+    """Return the folder of a child that runs in it, `mcps/NAME`; empty for others."""
+    for name in CHILD_FOLDERS:
+        above = f"{workspace}/{name}/"
+        if cwd.startswith(above):
+            return above + cwd[len(above) :].partition("/")[0]
+    return ""
+
+
+def _own_files(own: str) -> list[str]:
+    """Return the files in a child's own folder that say what it is; those that exist."""
+    return [path for name in OWN_PROTECTED if own and os.path.lexists(path := f"{own}/{name}")]
+
+
+def _protected(
+    words: SandboxWords,
+    program: ProgramFiles,
+    write: Sequence[str],
+    known: Mapping[str, str],
+    decisive: Iterable[str],
+) -> list[str]:
+    """Return what stays read-only within what the child may write: links, and the files behind them."""
+    protect = [path for path in _paths(words.protect, known) if os.path.lexists(path)]
+    if not words.protect:
+        return protect
+    roots = [os.path.realpath(path) for path in write]
+    if words.protect == list(PROTECTED):
+        protect += _nested([path for path in roots if not _is_below(path, known["cache"])])
+    protect += [
+        path for path in decisive if _is_writable(path, roots) or _is_writable(os.path.realpath(path), roots)
+    ]
+    return list(dict.fromkeys((*protect, *_own_programs(program, write))))
+
+
+def _nested(roots: Iterable[str]) -> Iterator[str]:
+    """Yield files that other programs obey in folders, the nearest first."""
+    names, left = frozenset(PROTECTED_NAMES), MAX_NESTED
+    for root in roots:
+        for folder, entries in walk_folders(root):
+            for name in sorted(names.intersection(entries)):
+                if left > 0:
+                    left -= 1
+                    yield f"{folder}/{name}"
+
+
 def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + "/")
+
+
+def _is_any_below(path: str, folders: Sequence[str]) -> bool:
+    return any(_is_below(place, folder) for place in (path, os.path.realpath(path)) for folder in folders)
 
 
 def _encoded(mounts: Iterable[Mount]) -> list[tuple[str, bytes, object]]:
@@ -369,6 +429,16 @@ class _View:
         """Add a mount as it is."""
         self.mounts[path] = (kind, path, argument)
 
+    def protect(self, paths: Iterable[str], roots: Sequence[str]) -> None:
+        """Make paths read-only that are in folders to be written: the files, and the links that lead to them."""
+        for path in paths:
+            real = os.path.realpath(path)
+            for kind, place in (("ro", real), *(("kept", link) for link, _ in _links_on(path))):
+                above = [root for root in roots if _is_writable(place, [root])]
+                if above and os.path.lexists(place):
+                    self.put(kind, place)
+                    self.pin_parents(place, max(above, key=len))
+
     def pin_parents(self, path: str, root: str) -> None:
         """Mount the folders between a path and its root: mounts cannot be renamed, and the path with them."""
         for parent in _parents(path):
@@ -391,6 +461,7 @@ def _view(
     protect: Iterable[str],
     hidden: Iterable[str],
     cwd: str,
+    own: str,
     known: Mapping[str, str],
     support: Support,
 ) -> list[Mount]:
@@ -404,13 +475,16 @@ def _view(
         view.show(path, "rw", created=_is_below(path, known["cache"]))
     for path in hidden:
         if path not in view.mounts:
-            view.put("empty", path)
-    for path in protect:
-        real = os.path.realpath(path)
-        above = [one for one in map(os.path.realpath, write) if _is_below(real, one)]
-        if above:
-            view.put("ro", real)
-            view.pin_parents(real, max(above, key=len))
+            view.put("empty", path, own[len(path) :] if own and _is_below(own, path) else None)
+    roots = [os.path.realpath(path) for path in write]
+    ours = [path for path in protect if own and _is_below(os.path.realpath(path), own)]
+    hidden_ones = [path for path, mount in view.mounts.items() if mount[0] == "empty"]
+    others = [path for path in protect if path not in ours]
+    view.protect([path for path in others if not _is_any_below(path, hidden_ones)], roots)
+    if own:
+        is_writable = _is_writable(own, roots)
+        view.put("rw" if is_writable else "ro", own)
+        view.protect(ours, [own] if is_writable else [])
     return view.sorted()
 
 
@@ -474,9 +548,9 @@ def _without_repeats(mounts: Iterable[Mount]) -> Iterator[Mount]:
             continue
         if kind == "link" and above in ("ro", "rw", "pin"):
             continue
-        if kind == "pin" and above == "ro":
+        if kind in ("pin", "kept") and above == "ro":
             continue
-        if kind not in ("link", "dir"):
+        if kind not in ("link", "dir", "kept"):
             shown[path] = kind
         yield mount
 

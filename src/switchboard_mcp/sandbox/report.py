@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -11,6 +11,7 @@ from switchboard_mcp.config.models import ChildSpec, Workspace, sandbox_of
 from switchboard_mcp.config.sandbox import SandboxWords, describe_network
 from switchboard_mcp.config.variables import expand
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.sandbox.decisive_files import decisive_files
 from switchboard_mcp.sandbox.installations import (
     Installation,
     find_installation,
@@ -18,6 +19,7 @@ from switchboard_mcp.sandbox.installations import (
 )
 from switchboard_mcp.sandbox.plan import Launch, Places, SandboxPlan, make_plan, packages_folder
 from switchboard_mcp.sandbox.promises import Promise, Support, mechanism_of, promises
+from switchboard_mcp.sandbox.workspace_size import too_wide
 
 
 class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -29,6 +31,8 @@ class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
     read: list[str] = []
     write: list[str] = []
     protect: list[str] = []
+    refused: str = ""
+    """Why it does not start in this sandbox."""
     missing: list[str] = []
     """Listed paths that do not exist, or that are links which the child could change: nothing is allowed there."""
     env: list[str] = []
@@ -40,8 +44,8 @@ class SandboxReport(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def broken(self) -> list[Promise]:
-        """The promises that do not hold here."""
-        return [promise for promise in self.promises if not promise.holds]
+        """The promises that do not hold here; all of them for a child that does not start."""
+        return [promise for promise in self.promises if self.refused or not promise.holds]
 
 
 def describe_child(
@@ -62,7 +66,7 @@ def describe_child(
         if program:
             expanded = structs.replace(expanded, command=program, args=installation.rest)
             words = structs.replace(words, read=[*words.read, installation.folder])
-    plan = plan_of(words, expanded, environ, places, support)
+    plan = plan_of(words, expanded, environ, places, support, decisive_files(workspace, environ))
     listed = (*plan.read, *plan.write)
     missing = [path for path in listed if not os.path.lexists(path) and path not in plan.folders]
     missing += plan.dropped
@@ -77,6 +81,7 @@ def describe_child(
         env=sorted(plan.launch.env),
         proposed=plan.editable,
         package=package,
+        refused=refused.message if (refused := too_wide(spec.name, words, places)) is not None else "",
     )
 
 
@@ -87,12 +92,18 @@ def installation_of(spec: ChildSpec, environ: Mapping[str, str], places: Places)
 
 
 def plan_of(
-    words: SandboxWords, spec: ChildSpec, environ: Mapping[str, str], places: Places, support: Support
+    words: SandboxWords,
+    spec: ChildSpec,
+    environ: Mapping[str, str],
+    places: Places,
+    support: Support,
+    decisive: Sequence[str] = (),
 ) -> SandboxPlan:
     """Return the plan of a child whose variables are expanded."""
     env = {**environ, **spec.env}
     launch = Launch([spec.command, *spec.args], env, spec.cwd)
-    return make_plan(words, launch, env.keys() - spec.env.keys(), places, support, os.uname().machine)
+    inherited = env.keys() - spec.env.keys()
+    return make_plan(words, launch, inherited, places, support, os.uname().machine, (), decisive)
 
 
 def summary(words: SandboxWords) -> str:

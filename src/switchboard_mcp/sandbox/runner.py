@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from time import monotonic
 
@@ -39,6 +39,7 @@ from switchboard_mcp.sandbox.probing import CONFINE, find_bubblewrap, find_progr
 from switchboard_mcp.sandbox.promises import Support, inside, mechanism_of, promises, unusable
 from switchboard_mcp.sandbox.recorded_plans import wider_paths
 from switchboard_mcp.sandbox.refusals import Refusals
+from switchboard_mcp.sandbox.workspace_size import too_wide
 from switchboard_mcp.transport.process.launcher import (
     REQUEST_TIMEOUT_S,
     ChildProcess,
@@ -241,14 +242,18 @@ class SandboxRunner:
         launch: Launch,
         inherited: Iterable[str],
         on_denial: OnDenial,
+        decisive: Sequence[str] = (),
     ) -> tuple[ChildProcess, RunningSandbox] | Failure:
-        """Start a process in its sandbox; a package runner in two phases. Raises as `Launcher.spawn` does."""
+        """Start a process in its sandbox; a package runner in two phases. Raises as `Launcher.spawn` does.
+
+        `decisive` are files that decide what runs: they stay as they are.
+        """
         prepared = await self._installed(child, words, launch)
         if isinstance(prepared, Failure):
             return prepared
         try:
             return await self._start(
-                child, prepared[1], prepared[0], inherited, self.places(child), on_denial
+                child, prepared[1], prepared[0], inherited, self.places(child), on_denial, decisive
             )
         except _WiderPlanError as wider:
             return _wider_failure(child, wider.paths)
@@ -323,15 +328,17 @@ class SandboxRunner:
         inherited: Iterable[str],
         places: Places,
         on_denial: OnDenial,
+        decisive: Sequence[str] = (),
     ) -> tuple[ChildProcess, RunningSandbox] | Failure:
         support = await self.support_for(words)
-        if refused := unavailable(child, words, support):
+        if refused := unavailable(child, words, support) or too_wide(child, words, places):
             return refused
         mechanism = mechanism_of(words, support)
         own_tools = tools() if mechanism == "bubblewrap" else ()
 
         def prepare() -> SandboxPlan:
-            plan = make_plan(words, launch, inherited, places, support, os.uname().machine, own_tools)
+            machine = os.uname().machine
+            plan = make_plan(words, launch, inherited, places, support, machine, own_tools, decisive)
             if wider := wider_paths(places, words, launch, plan):
                 raise _WiderPlanError(wider)
             for folder in plan.folders:

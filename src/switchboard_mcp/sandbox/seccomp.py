@@ -23,6 +23,7 @@ CALLS: dict[str, tuple[int, int]] = {
     "arch_prctl": (158, -1),
     "bpf": (321, 280),
     "brk": (12, 214),
+    "chmod": (90, -1),
     "chroot": (161, 51),
     "clock_adjtime": (305, 266),
     "clock_gettime": (228, 113),
@@ -31,6 +32,7 @@ CALLS: dict[str, tuple[int, int]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "close": (3, 57),
+    "creat": (85, -1),
     "delete_module": (176, 106),
     "epoll_ctl": (233, 21),
     "epoll_pwait": (281, 22),
@@ -40,6 +42,9 @@ CALLS: dict[str, tuple[int, int]] = {
     "exit_group": (231, 94),
     "faccessat": (269, 48),
     "fanotify_init": (300, 262),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
     "fcntl": (72, 25),
     "finit_module": (313, 273),
     "fork": (57, -1),
@@ -63,13 +68,15 @@ CALLS: dict[str, tuple[int, int]] = {
     "kcmp": (312, 272),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
-    "kill": (62, 129),
     "keyctl": (250, 219),
+    "kill": (62, 129),
     "lookup_dcookie": (212, 18),
     "lseek": (8, 62),
     "madvise": (28, 233),
     "membarrier": (324, 283),
     "migrate_pages": (256, 238),
+    "mknod": (133, -1),
+    "mknodat": (259, 33),
     "mmap": (9, 222),
     "modify_ldt": (154, -1),
     "mount": (165, 40),
@@ -83,9 +90,11 @@ CALLS: dict[str, tuple[int, int]] = {
     "nanosleep": (35, 101),
     "newfstatat": (262, 79),
     "nfsservctl": (180, 42),
+    "open": (2, -1),
     "open_by_handle_at": (304, 265),
     "open_tree": (428, 428),
     "openat": (257, 56),
+    "openat2": (437, 437),
     "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
@@ -152,7 +161,7 @@ REFUSED = (
 )  # fmt: skip
 ABSENT = (
     "add_key", "bpf", "clone3", "io_uring_enter", "io_uring_register", "io_uring_setup", "kcmp", "keyctl",
-    "perf_event_open", "pidfd_getfd", "request_key", "userfaultfd",
+    "openat2", "perf_event_open", "pidfd_getfd", "request_key", "userfaultfd",
 )  # fmt: skip
 # Chromium's own sandbox needs a user namespace inside ours.
 OWN_SANDBOX = frozenset(("unshare", "chroot"))
@@ -160,6 +169,8 @@ TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # type into a terminal
 CLONE_NEW = 0x7E02_0000  # every namespace
 CLONE_THREAD = 0x0001_0000
 WRITING_FLAGS = 0o1_103  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, the same on both architectures
+CREATING_FLAGS = 0o20_000_100  # O_CREAT and O_TMPFILE: without them there is no mode
+SET_ID = 0o6_000  # setuid and setgid, for the owner or group of a file that others may run
 SCTP, MPTCP = 132, 262  # TCP under another number, which rules for TCP do not see
 
 # Classic BPF.
@@ -256,6 +267,15 @@ def _argument_checks(
         "sched_setattr": mine_only,
         "sched_setparam": mine_only,
         "sched_setscheduler": mine_only,
+        "chmod": _without_set_id(1),
+        "fchmod": _without_set_id(1),
+        "fchmodat": _without_set_id(2),
+        "fchmodat2": _without_set_id(2),
+        "creat": _without_set_id(1),
+        "mknod": _without_set_id(1),
+        "mknodat": _without_set_id(2),
+        "open": _created_without_set_id(1),
+        "openat": _created_without_set_id(2),
         "setpriority": _process_only(0),
         "ioprio_set": _process_only(1),
         "socket": [
@@ -279,6 +299,16 @@ def _argument_checks(
     if clone:
         checks["clone"] = [_load(0), *clone, (RETURN, 0, 0, ALLOW)]
     return checks
+
+
+def _without_set_id(argument: int) -> list[Instruction]:
+    """Return checks that an argument, a mode, has no setuid or setgid bit. The mode in `openat2` cannot be seen."""
+    return [_load(argument), (ANY_BIT, 0, 1, SET_ID), (RETURN, 0, 0, ERRNO | EPERM), (RETURN, 0, 0, ALLOW)]
+
+
+def _created_without_set_id(flags: int) -> list[Instruction]:
+    """Return the same checks for the mode behind flags, which counts if a file is created."""
+    return [_load(flags), (ANY_BIT, 0, 3, CREATING_FLAGS), *_without_set_id(flags + 1)]
 
 
 def _process_only(kind: int) -> list[Instruction]:

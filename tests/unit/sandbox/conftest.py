@@ -22,7 +22,7 @@ from switchboard_mcp.config.sandbox import PRESETS, SandboxWords
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.sandbox.denials import Denial
 from switchboard_mcp.sandbox.runner import Launch, RunningSandbox, SandboxRunner
-from switchboard_mcp.transport.process.launcher import Launcher
+from switchboard_mcp.transport.process.launcher import ChildProcess, Launcher
 from tests.patience import PATIENCE_S
 
 OWN_PYTHON = os.path.realpath(sys.executable)
@@ -43,7 +43,10 @@ class Sandboxed:
         launch = Launch(list(argv), {**os.environ, **(env or {})}, str(self.workspace))
         started = await self.runner.start(child, words, launch, os.environ, self.denials.append)
         assert not isinstance(started, Failure), started
-        process, sandbox = started
+        return await self.output_of(*started)
+
+    async def output_of(self, process: ChildProcess, sandbox: RunningSandbox) -> str:
+        """Wait for the end of a process, and return what it prints."""
         self.last = sandbox
         os.close(process.stdin)
         try:

@@ -82,6 +82,37 @@ class TestRules:
         assert is_public("fd00::1", [HostRule("fd00::/8", WEB)], 443)
 
 
+def test_no_address_of_this_machine_is_reached_unless_a_rule_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        here = probe.getsockname()[0]
+    for address, is_own in {
+        here: True,
+        "127.0.0.2": True,
+        "::1": True,
+        "0.0.0.0": True,
+        "192.0.2.1": False,
+    }.items():
+        parsed = egress.parse_address(address)
+        assert parsed is not None
+        assert egress.is_of_this_machine(parsed) is is_own, address
+    public = ("93.184.216.34", "2606:2800:220::1", "64:ff9b::5db8:d822")
+    monkeypatch.setattr(egress, "is_of_this_machine", lambda address: str(address) in public)
+    for address, rule, allowed in (
+        (public[0], "*", False),
+        (public[0], "93.184.216.0/24", False),
+        (public[0], "93.184.216.34", True),
+        (public[1], "*.example.com", False),
+        (public[1], "2606:2800::/32", False),
+        (public[1], "2606:2800:220::1", True),
+        (public[2], "*", False),
+        ("93.184.216.35", "*", True),
+    ):
+        assert is_public(address, [HostRule(rule, WEB)], 443) is allowed, (address, rule)
+
+
 def query(name: str, kind: int = 1) -> bytes:
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     return b"\x12\x34\x01\x00\x00\x01" + bytes(6) + labels + b"\0" + struct.pack(">HH", kind, 1)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,10 @@ from msgspec.structs import replace
 from switchboard_mcp.config.sandbox import PRESETS
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.sandbox.plan import Launch
+from switchboard_mcp.sandbox.probing import find_bubblewrap
 from switchboard_mcp.sandbox.promises import Promise, Support, promises
+from switchboard_mcp.sandbox.runner import SandboxRunner
+from switchboard_mcp.transport.process.launcher import Launcher
 from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, outcomes, words_of
 from tests.unit.sandbox.test_escapes import ESCAPE, LIMITS
 
@@ -135,3 +139,83 @@ def test_on_another_system_nothing_holds_and_it_says_so() -> None:
     found = promises(PRESETS["workspace"], Support(system="darwin"))
     assert found
     assert all(promise.why == "sandboxes are not applied on darwin" for promise in found)
+
+
+async def test_a_child_that_would_write_a_home_folder_does_not_start(tmp_path: Path) -> None:
+    home = tmp_path / "people" / "me"
+    (home / "project").mkdir(parents=True)
+    launcher = Launcher(asyncio.get_running_loop())
+    environ = {**os.environ, "HOME": str(home)}
+    launch = Launch(["/bin/true"], environ, str(home))
+    expected = {home: True, home.parent: True, tmp_path: True, home / "project": False}
+    for folder, refused in expected.items():
+        runner = SandboxRunner(launcher, str(folder), environ, str(tmp_path / "cache"))
+        for preset in ("workspace", "browser", "strict"):
+            started = await runner.start("kid", PRESETS[preset], launch, environ, lambda _: None)
+            is_refused = isinstance(started, Failure)
+            assert is_refused is (refused and preset != "strict"), (folder, preset)
+            if isinstance(started, Failure):
+                assert (started.code, str(home) in started.message) == ("sandbox_unavailable", True)
+            else:
+                started[0].end()
+                await started[0].exited
+                for fd in (started[0].stdin, started[0].stdout, started[0].stderr):
+                    os.close(fd)
+    await launcher.aclose()
+
+
+HOST_VARIABLES = {
+    "CLAUDE_CODE_MESSAGING_SOCKET": "/run/cc-socks/1.sock",
+    "CLAUDE_CODE_MESSAGING_TOKEN": "0" * 32,
+    "CLAUDE_CODE_SESSION_ID": "kept",
+}
+
+
+async def test_no_child_gets_the_socket_and_token_of_its_host_however_it_is_started(
+    sandboxed: Sandboxed,
+) -> None:
+    print_env = "import json, os; print(json.dumps(dict(os.environ)))"
+    argv = [OWN_PYTHON, "-I", "-c", print_env]
+    found = {}
+    for mechanism in ("linux", "bubblewrap"):
+        if mechanism == "linux" or find_bubblewrap() is not None:
+            words = words_of("strict", env=["*"], mechanism=mechanism)
+            found[mechanism] = json.loads(await sandboxed.run(words, *argv, env=HOST_VARIABLES))
+    launcher = Launcher(asyncio.get_running_loop())
+    process = await launcher.spawn(argv, {**os.environ, **HOST_VARIABLES}, "/")
+    os.close(process.stdin)
+    text = await asyncio.to_thread(lambda: os.fdopen(process.stdout).read())
+    found["no sandbox"] = json.loads(text)
+    os.close(process.stderr)
+    await process.exited
+    await launcher.aclose()
+    for way, variables in found.items():
+        assert [name for name in variables if name in HOST_VARIABLES] == ["CLAUDE_CODE_SESSION_ID"], way
+
+
+async def test_no_child_makes_a_program_that_runs_as_its_owner(sandboxed: Sandboxed) -> None:
+    code = """
+import json, os, stat
+made = []
+def attempt(name, action):
+    try:
+        action()
+    except OSError:
+        return
+    mode = os.stat(name).st_mode
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        made.append(name)
+os.umask(0)
+open("file", "w").close()
+attempt("file", lambda: os.chmod("file", 0o6755))
+attempt("file", lambda: os.fchmod(os.open("file", os.O_RDWR), 0o4755))
+attempt("file", lambda: os.chmod("file", 0o2755, dir_fd=os.open(".", os.O_RDONLY)))
+attempt("opened", lambda: os.close(os.open("opened", os.O_CREAT | os.O_WRONLY, 0o4755)))
+attempt("made", lambda: os.mknod("made", 0o4755 | stat.S_IFREG))
+os.chmod("file", 0o1777)
+os.close(os.open("plain", os.O_CREAT | os.O_WRONLY, 0o755))
+print(json.dumps([made, oct(os.stat("plain").st_mode & 0o7777)]))
+"""
+    for preset in ("workspace", "browser"):
+        printed = await sandboxed.run(words_of(preset), OWN_PYTHON, "-I", "-c", code)
+        assert json.loads(printed) == [[], "0o755"], preset

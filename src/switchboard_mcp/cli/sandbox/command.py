@@ -51,8 +51,9 @@ def run(invocation: Invocation) -> int:
 COMMAND = Command(
     "sandbox show|learn|update [CHILD] [OPTIONS]",
     "`show` prints what this system offers, each child's sandbox, and which of its promises hold here; with a\n"
-    "child, all of it. Exit code 1 if a required sandbox cannot be kept. `learn` runs a child, watches what it uses,\n"
-    "and prints the smallest sandbox that it works in, with a reason for each line; --save writes it to the config.\n"
+    "child, all of it. Exit code 1 if a required sandbox cannot be kept. `learn` asks, runs a child once without a\n"
+    "sandbox, watches what it uses, and prints the smallest one that it works in, with a reason for each line; --save\n"
+    "writes it to the config.\n"
     "`update` forgets the package that `npx`, `uvx` and the like have installed for a child, and what its sandbox was\n"
     "at its first start: the next start downloads the package again, and may use more than before.",
     run=run,
@@ -61,6 +62,7 @@ COMMAND = Command(
         positional("child", "the child (default: all)", metavar="CHILD", nargs="?", default=""),
         option("--call", "SUBTOOL", "learn: call this subtool too"),
         flag("--save", "learn: write the proposal into the config, if the child works in it"),
+        flag("--yes", "learn: do not ask before it runs without a sandbox"),
         option("--args", "JSON", "learn: its arguments (default: {})", "{}"),
     ],
     epilog=(
@@ -130,6 +132,8 @@ def show(reports: list[SandboxReport], support: Support, console: Console, *, de
 def _kept(report: SandboxReport) -> str:
     if not report.words.is_on:
         return ""
+    if report.refused:
+        return "does not start"
     names = ", ".join(promise.name for promise in report.broken)
     return f"not kept: {names}" if names else "all kept"
 
@@ -181,6 +185,9 @@ def _show_child(report: SandboxReport, out: Screen) -> None:
         if value:
             out.entry(f"{name}: ", value, "bold", "  ")
     out.line()
+    if report.refused:
+        out.entry("✗ ", report.refused, "red", "  ")
+        return
     for promise in report.promises:
         _show_promise(promise, out)
 

@@ -1,6 +1,7 @@
 """Learns a sandbox: runs a child, watches what it uses, and proposes the smallest sandbox it works in.
 
-Up to three runs. The first, under `strace` where it is installed, records files, programs and ports without a sandbox.
+Up to three runs. The first, under `strace` where it is installed, records files, programs and ports without a sandbox,
+whatever the config says, so a person is asked before.
 The next is in the proposed sandbox with any host allowed, which records hosts by name and shows that the proposal
 works; if the smallest preset is not enough, the next larger one is tried. Only what the child did in these runs is
 known, so the bundled needs of published servers are added.
@@ -22,7 +23,7 @@ from msgspec import Struct, structs
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.app import running
 from switchboard_mcp.children.child import Child
-from switchboard_mcp.cli.invocation import Invocation, usage_error
+from switchboard_mcp.cli.invocation import YES, Invocation, prompt, require_person, usage_error
 from switchboard_mcp.config.models import ChildSpec, SuiteSettings, Workspace
 from switchboard_mcp.config.sandbox import PRESETS, Preset, SandboxFiles, SandboxSettings
 from switchboard_mcp.errors import Failure, SwitchboardError
@@ -94,6 +95,9 @@ def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places:
             f"'{spec.name}' is a remote child.", "Only a child that is a process has a sandbox."
         )
     out = invocation.console.out
+    if not _may_run_unconfined(invocation, spec):
+        out.line("Nothing was run.")
+        return 1
     proposal = propose_sandbox(spec.command, spec.args, spec.cwd)
     if problem := _installed(invocation, workspace, spec, places):
         raise SwitchboardError(problem)
@@ -132,6 +136,19 @@ def learn(invocation: Invocation, workspace: Workspace, spec: ChildSpec, places:
     if file:
         out.line(f"Written to {file}.", "green")
     return 0
+
+
+def _may_run_unconfined(invocation: Invocation, spec: ChildSpec) -> bool:
+    """Ask whether the child may run without a sandbox once, unless that is answered or does not happen."""
+    if invocation.args.yes or not shutil.which("strace"):
+        return True
+    hint = "It runs the child once WITHOUT a sandbox, to see what it uses. If you trust it, use --yes."
+    require_person(invocation, "sandbox learn", hint)
+    invocation.console.out.prose(
+        f"To see what {spec.name} uses, it runs once WITHOUT a sandbox, whatever the config says: with your rights, "
+        "files, network and whole environment."
+    )
+    return prompt("Run it? [y/N]") in YES
 
 
 def _first_working(

@@ -21,6 +21,8 @@ from switchboard_mcp.transport.process import reaper
 
 REAPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "reaper.py")
 
+# Variables with which a host gives its own servers a way to its session: who has them speaks to it in their name.
+HOST_CHANNELS = "CLAUDE_CODE_MESSAGING_"
 # The socket buffers several requests, so a launcher that does not accept one in this time is stuck.
 REQUEST_TIMEOUT_S = 2.0
 # Without reapers the launcher exits at once.
@@ -403,7 +405,11 @@ def _encode(
 ) -> bytes:
     """Encode a request for the launcher, as bytes since the launcher may have another file system encoding."""
     try:
-        variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        variables = {
+            os.fsencode(name): os.fsencode(value)
+            for name, value in env.items()
+            if not name.startswith(HOST_CHANNELS)
+        }
         words = [os.fsencode(argument) for argument in argv]
         return marshal.dumps((words, variables, os.fsencode(cwd), sandbox))
     except UnicodeEncodeError:
