@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
 import httpx2
 import mcp_types as types
 from mcp import Client, StdioServerParameters
@@ -174,6 +175,10 @@ async def entered(client: Client) -> AsyncIterator[None]:
             async with client:
                 ready.set()
                 await done.wait()
+        except* anyio.BrokenResourceError:
+            # The SDK's client over HTTP+SSE fails if a message comes while it closes.
+            if not done.is_set():
+                raise
         finally:
             ready.set()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.shell import run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
@@ -37,7 +38,7 @@ def refused(workspace: Path, *args: str) -> str:
 # --- what stops the start --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("config", "key", "meant"),
     [
         ({"discoverGlob": []}, "discoverGlob", "discoverGlobs"),
@@ -55,7 +56,7 @@ def test_an_unknown_key_is_named_with_file_path_and_nearest(
     assert meant in said
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("config", "key", "words"),
     [
         ({"timeouts": {"rpcMs": "fast"}}, "timeouts.rpcMs", ["number", "text"]),
@@ -86,7 +87,7 @@ def test_every_mistake_is_named_at_once(workspace: Path) -> None:
         assert f": {key}: " in said
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "words"),
     [
         ('{"suites": {\n  "a": }\n}', ["line 2", "column"]),
@@ -151,7 +152,7 @@ def test_without_any_configuration_there_are_no_suites(workspace: Path) -> None:
         assert host.stderr == ""
 
 
-@pytest.mark.parametrize("suffix", ["js", "cjs", "mjs"])
+@each_case("suffix", ["js", "cjs", "mjs"])
 def test_a_config_that_is_a_program_is_warned_about_in_serve_list_and_doctor(
     workspace: Path, suffix: str
 ) -> None:
@@ -187,7 +188,7 @@ def test_a_child_of_the_config_wins_over_a_file_of_the_same_name(workspace: Path
         assert "mcpServers.twin" in host.stderr
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "key"),
     [
         ({"name": "sick", "command": {"cmd": "true", "args": "x"}}, "command.args"),
@@ -206,7 +207,7 @@ def test_an_invalid_child_is_skipped_with_file_and_key(workspace: Path, entry: o
     assert warned(workspace, f"{file}: {key}" if key else str(file), "skipped") == ["mock_suite"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "key", "missing"),
     [
         ({"name": "part", "description": "Half of it."}, "command", "`command` and `url` are both missing"),

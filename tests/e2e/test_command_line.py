@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from switchboard_mcp import __version__
+from tests.cases import each_case
 from tests.e2e.host import switchboard
 from tests.e2e.shell import answered, complaint, parsed, run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, scripted
@@ -22,14 +21,14 @@ def test_version_is_that_of_the_package(workspace: Path) -> None:
     assert answered(run(workspace, "--version")) == f"switchboard {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("help",)])
+@each_case("arguments", [("--help",), ("-h",), ("help",)])
 def test_help_says_what_it_is_and_names_every_command(workspace: Path, arguments: tuple[str, ...]) -> None:
     text = answered(run(workspace, *arguments))
     assert text.startswith("Switchboard is one MCP server in front of all your MCP servers.")
     assert all(f" {command} " in text for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_case("command", COMMANDS)
 def test_every_command_has_its_own_help(workspace: Path, command: str) -> None:
     text = answered(run(workspace, command, "--help"))
     assert text.startswith("usage: switchboard ")
@@ -37,7 +36,7 @@ def test_every_command_has_its_own_help(workspace: Path, command: str) -> None:
     assert answered(run(workspace, "help", command)) == text
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "expected"),
     [
         (("lsit",), "There is no command 'lsit'. Did you mean list?"),
@@ -59,7 +58,7 @@ def test_wrong_usage_is_code_2_and_says_what_is_wrong(
     assert expected in complaint(run(shop, *arguments), 2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments", [("list",), ("--dry-run",), ("introspect", "mock"), ("call", "mock", "echo")]
 )
 def test_a_config_that_cannot_be_used_is_code_2_and_names_file_and_key(
@@ -216,7 +215,7 @@ def test_a_denied_subtool_is_refused_everywhere(shop: Path) -> None:
 # --- call ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "stdin", "expected"),
     [
         (("mock", "echo", "message=two words"), None, "two words\n"),
@@ -336,7 +335,7 @@ ALONE = """
 """
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command", [("doctor",), ("lock",), ("tokens", "--refresh"), ("list", "--refresh"), ("--dry-run",)]
 )
 def test_no_child_is_judged_by_a_start_beside_others_and_each_is_stopped_after_its_visit(
@@ -358,7 +357,7 @@ def test_doctor_waits_for_each_child_as_long_as_its_timeout_says(workspace: Path
     assert "✓ silent_suite" in answered(run(workspace, "doctor", "--timeout", "60"))
 
 
-@pytest.mark.parametrize("seconds", ["0", "inf", "soon"])
-@pytest.mark.parametrize("command", ["doctor", "list"])
+@each_case("seconds", ["0", "inf", "soon"])
+@each_case("command", ["doctor", "list"])
 def test_a_timeout_that_is_no_time_is_refused(workspace: Path, command: str, seconds: str) -> None:
     assert "--timeout" in complaint(run(workspace, command, f"--timeout={seconds}"), 2)

@@ -21,6 +21,7 @@ from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.terminal_registry import TerminalEntry
+from tests.cases import each_case
 from tests.e2e.host import SWITCHBOARD, Json
 from tests.e2e.web import Answer, Stream, Web, headers_of, modern, serving
 from tests.e2e.workspaces import add_child
@@ -152,15 +153,15 @@ def test_a_file_that_the_browser_has_is_not_sent_again(web: Web) -> None:
     assert (first.status, again.status, again.body) == (200, 304, b"")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path", ["/static/../dashboard.py", "/static/%2e%2e/dashboard.py", "/static/none.js"]
 )
 def test_no_other_file_is_served(web: Web, path: str) -> None:
     assert web.ask("GET", path).status == 404
 
 
-@pytest.mark.parametrize("path", ["/api/overview", "/api/children", "/events", "/api/mail/messages"])
-@pytest.mark.parametrize("token", [None, "Bearer wrong", f"Bearer {AGENT}"])
+@each_case("path", ["/api/overview", "/api/children", "/events", "/api/mail/messages"])
+@each_case("token", [None, "Bearer wrong", f"Bearer {AGENT}"])
 def test_without_a_token_that_may_look_nothing_is_told(web: Web, path: str, token: str | None) -> None:
     answer = web.ask("GET", path, None, {"Authorization": token})
     assert answer.status == 401
@@ -259,7 +260,7 @@ def test_a_link_needs_a_token_with_dashboard_rights(web: Web) -> None:
     assert web.ask("POST", "/api/link", {}, cookie).status == 403
 
 
-@pytest.mark.parametrize(
+@each_case(
     "headers",
     [
         {"Origin": "https://evil.example"},

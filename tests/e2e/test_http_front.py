@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.host import LATEST, Json
 from tests.e2e.web import (
     MODERN,
@@ -70,7 +71,7 @@ def release(web: Web, name: str) -> None:
     assert web.post(message, headers_of(message)).status == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("message", "more", "status", "code"),
     [
         (modern("tools/list"), {}, 200, None),
@@ -117,14 +118,14 @@ def test_a_version_nobody_serves_is_refused_with_those_that_are(gate: Web) -> No
     assert answer.json["error"]["data"] == {"supported": [MODERN], "requested": "2031-01-01"}
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+@each_case("method", ["GET", "DELETE", "PUT"])
 def test_without_sessions_there_is_only_post(gate: Web, method: str) -> None:
     answer = gate.ask(method, "/mcp", None, {"MCP-Protocol-Version": MODERN})
     assert answer.status == 405
     assert "POST" in answer.headers["allow"]
 
 
-@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+@each_case("accept", ["application/json", "text/html"])
 def test_a_client_must_take_both_types(gate: Web, accept: str) -> None:
     message = modern("tools/list")
     assert gate.post(message, headers_of(message, Accept=accept)).status == 406
@@ -157,7 +158,7 @@ def test_what_a_host_listens_to_is_told_until_it_goes(gate: Web) -> None:
         assert result["_meta"] == {"io.modelcontextprotocol/subscriptionId": 77}
 
 
-@pytest.mark.parametrize("told_before", [True, False])
+@each_case("told_before", [True, False])
 def test_a_stateless_client_that_vanishes_has_cancelled(gate: Web, told_before: bool) -> None:
     name = f"vanished-{told_before}"
     message = modern("tools/call", call("hold", name), token=1 if told_before else None)
@@ -201,7 +202,7 @@ def test_a_session_is_opened_used_and_closed(gate: Web) -> None:
     assert gate.ask("DELETE", "/mcp", None, session.headers).status == 404
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("message", "headers", "status"),
     [
         (request("tools/list"), {}, 400),
@@ -226,7 +227,7 @@ def test_a_version_header_that_is_no_version_is_refused(gate: Web) -> None:
     assert session.ask("tools/list").status == 200
 
 
-@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", LATEST])
+@each_case("version", ["2025-03-26", "2025-06-18", LATEST])
 def test_an_answer_that_is_not_alone_is_a_stream(gate: Web, version: str) -> None:
     session = gate.initialize(version)
     name = f"stream-{version}"
@@ -246,7 +247,7 @@ def test_an_answer_that_is_not_alone_is_a_stream(gate: Web, version: str) -> Non
         assert last.id != first.id
 
 
-@pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream, application/json"])
+@each_case("accept", ["text/event-stream", "text/event-stream, application/json"])
 def test_a_client_that_would_rather_have_events_gets_them(gate: Web, accept: str) -> None:
     session = gate.initialize()
     session.headers["Accept"] = accept
@@ -286,7 +287,7 @@ def test_a_stream_that_is_taken_up_goes_on(gate: Web) -> None:
     assert last.json["id"] == 3
 
 
-@pytest.mark.parametrize("last", ["nonsense", "999-1", "1-", "-1"])
+@each_case("last", ["nonsense", "999-1", "1-", "-1"])
 def test_a_place_that_is_none_is_refused(gate: Web, last: str) -> None:
     with gate.initialize().listen(last) as stream:
         assert stream.status == 400
@@ -402,7 +403,7 @@ def test_the_older_transport(gate: Web) -> None:
     assert gate.ask("POST", first.data, request("ping")).status == 404
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "path", "status"),
     [
         ("POST", "/sse", 405),

@@ -18,6 +18,7 @@ import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 
+from tests.cases import each_case
 from tests.e2e import shell
 from tests.e2e.host import Json
 from tests.e2e.test_http_front import GATE, raw_post, text_of
@@ -65,7 +66,7 @@ def ask(web: Web, message: Json = LIST, path: str = "/mcp", **headers: str | Non
 # --- tokens ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "header",
     [
         None,
@@ -80,7 +81,7 @@ def ask(web: Web, message: Json = LIST, path: str = "/mcp", **headers: str | Non
         "{token}",
     ],
 )
-@pytest.mark.parametrize("requested", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages"])
+@each_case("requested", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages"])
 def test_without_the_right_token_nobody_gets_in(web: Web, header: str | None, requested: str) -> None:
     method, path = requested.split()
     result = header and header.format(token=web.token, short=web.token[:-1])
@@ -155,7 +156,7 @@ def test_a_named_token_is_shown_once_stored_as_its_hash_and_can_be_revoked(works
     assert b"switchboard token new" in answer.body
 
 
-@pytest.mark.parametrize("requested", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages", "GET /status"])
+@each_case("requested", ["POST /mcp", "GET /mcp", "GET /sse", "POST /messages", "GET /status"])
 def test_a_token_in_the_address_is_not_taken(web: Web, requested: str) -> None:
     method, path = requested.split()
     body = LIST if method == "POST" else None
@@ -283,7 +284,7 @@ def test_a_folder_made_by_hand_is_closed_to_others(workspace: Path) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("loose", ["folder", "file", "link", "folder link"])
+@each_case("loose", ["folder", "file", "link", "folder link"])
 def test_files_that_others_can_read_are_refused(workspace: Path, tmp_path: Path, loose: str) -> None:
     folder, elsewhere = workspace / ".switchboard", tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
@@ -306,7 +307,7 @@ def test_files_that_others_can_read_are_refused(workspace: Path, tmp_path: Path,
     assert list(elsewhere.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tokens", "expected"),
     [
         ({"ada": "short"}, "http.tokens.ada"),
@@ -326,7 +327,7 @@ def test_a_token_that_is_none_is_refused_at_the_start(
 # --- names and pages -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "host",
     [
         "evil.example.com",
@@ -343,7 +344,7 @@ def test_a_token_that_is_none_is_refused_at_the_start(
         "localhost,evil.com",
     ],
 )
-@pytest.mark.parametrize("path", ["/mcp", "/health"])
+@each_case("path", ["/mcp", "/health"])
 def test_under_a_name_of_somebody_else_nothing_is_served(web: Web, host: str, path: str) -> None:
     method = "GET" if path == "/health" else "POST"
     body = None if method == "GET" else LIST
@@ -351,14 +352,14 @@ def test_under_a_name_of_somebody_else_nothing_is_served(web: Web, host: str, pa
     assert answer.status == 421
 
 
-@pytest.mark.parametrize(
+@each_case(
     "host", ["localhost", "LOCALHOST:{port}", "127.0.0.1", "[::1]:{port}", "gateway.internal:80"]
 )
 def test_under_its_own_names_it_is_served(web: Web, host: str) -> None:
     assert ask(web, Host=host.format(port=web.port)).status == 200
 
 
-@pytest.mark.parametrize("hosts", [("evil.com", "localhost"), ("localhost", "evil.com"), ("localhost",) * 2])
+@each_case("hosts", [("evil.com", "localhost"), ("localhost", "evil.com"), ("localhost",) * 2])
 def test_under_two_names_nothing_is_served(web: Web, hosts: tuple[str, ...]) -> None:
     with web.socket() as connection:
         lines = "".join(f"Host: {host}\r\n" for host in hosts)
@@ -372,11 +373,11 @@ def test_without_a_name_nothing_is_served(web: Web) -> None:
         assert b" 421 " in connection.recv(1000)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "origin",
     ["https://evil.example.com", "null", "", "http://localhost:1", PAGE + ".evil.com", "app.example.com"],
 )
-@pytest.mark.parametrize("method", ["POST", "GET", "OPTIONS"])
+@each_case("method", ["POST", "GET", "OPTIONS"])
 def test_a_page_of_another_origin_may_not_connect(web: Web, origin: str, method: str) -> None:
     body = LIST if method == "POST" else None
     answer = web.ask(method, "/mcp", body, {**headers_of(LIST), "Origin": origin})
@@ -384,7 +385,7 @@ def test_a_page_of_another_origin_may_not_connect(web: Web, origin: str, method:
     assert "access-control-allow-origin" not in answer.headers
 
 
-@pytest.mark.parametrize("origin", [PAGE, "http://{host}:{port}"])
+@each_case("origin", [PAGE, "http://{host}:{port}"])
 def test_a_page_that_may_connect_can_read_the_answer(web: Web, origin: str) -> None:
     origin = origin.format(host=web.host, port=web.port)
     answer = ask(web, Origin=origin)
@@ -409,8 +410,8 @@ def padded(size: int) -> bytes:
     return empty[:-1] + b" " * (size - len(empty)) + b"}"
 
 
-@pytest.mark.parametrize(("size", "status"), [(MIB, 200), (MIB + 1, 413), (3 * MIB, 413)])
-@pytest.mark.parametrize("chunked", [False, True])
+@each_case(("size", "status"), [(MIB, 200), (MIB + 1, 413), (3 * MIB, 413)])
+@each_case("chunked", [False, True])
 def test_a_body_beyond_the_limit_is_refused(web: Web, size: int, status: int, chunked: bool) -> None:
     body = padded(size)
     if not chunked:
@@ -424,7 +425,7 @@ def test_a_body_beyond_the_limit_is_refused(web: Web, size: int, status: int, ch
         assert b" %d " % status in connection.recv(100)
 
 
-@pytest.mark.parametrize("length", ["9" * 15, "9" * 40])
+@each_case("length", ["9" * 15, "9" * 40])
 def test_a_body_that_is_only_announced_is_refused(web: Web, length: str) -> None:
     head = raw_post(web, LIST).partition(b"\r\n\r\n")[0]
     lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
@@ -433,7 +434,7 @@ def test_a_body_that_is_only_announced_is_refused(web: Web, length: str) -> None
         assert connection.recv(100).split()[1] in (b"413", b"400")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "more",
     [
         [b"X-Filler: " + b"x" * 100_000],
@@ -456,7 +457,7 @@ def test_a_head_without_end_is_cut_off(web: Web) -> None:
             connection.sendall((b"X-More: " + b"x" * 1000 + b"\r\n") * 10_000)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "odd",
     [
         b"NONSENSE\r\n\r\n",

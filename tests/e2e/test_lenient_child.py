@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.children.lenient import REACHED
 from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.workspaces import add_child, configure
@@ -36,20 +37,20 @@ def in_both_forms(name: str) -> list[str]:
     return [name, f"switchboard://kid/{name}" if "://" in name else f"kid__{name}"]
 
 
-@pytest.mark.parametrize("name", ["delete", "Delete", "delete ", "DELETE", "remove", "read ", ""])
+@each_case("name", ["delete", "Delete", "delete ", "DELETE", "remove", "read ", ""])
 def test_a_tool_that_is_denied_or_not_listed(host: Host, name: str) -> None:
     assert REACHED not in answer(host, "tools/call", {"name": name, "arguments": {}})
     suite = {"name": "kid_suite", "arguments": {"action": "call", "subtool": name or "x", "args": {}}}
     assert REACHED not in answer(host, "tools/call", suite)
 
 
-@pytest.mark.parametrize("name", ["secret", "Secret", "greet ", "other"])
+@each_case("name", ["secret", "Secret", "greet ", "other"])
 def test_a_prompt_that_is_denied_or_not_listed(host: Host, name: str) -> None:
     for form in in_both_forms(name):
         assert REACHED not in answer(host, "prompts/get", {"name": form})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "uri",
     [
         "mem://host/secret/key",
@@ -74,7 +75,7 @@ def test_a_denied_resource_in_any_spelling(host: Host, uri: str) -> None:
         assert REACHED not in answer(host, "resources/read", {"uri": form})
 
 
-@pytest.mark.parametrize("method", ["Tools/Call", "tools/call ", "tools//call", "vendor/run", "tasks/run"])
+@each_case("method", ["Tools/Call", "tools/call ", "tools//call", "vendor/run", "tasks/run"])
 def test_a_method_that_mcp_does_not_define(host: Host, method: str) -> None:
     assert "-32601" in answer(host, method, {"name": "delete", "arguments": {}})
 

@@ -7,7 +7,7 @@ each row: what one era cannot say is said in the other's way. What cannot be for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -24,6 +24,7 @@ from mcp.client.subscriptions import (
     ToolsListChanged,
 )
 
+from tests.cases import each_case
 from tests.e2e.matrix import BROKER, CHILDREN, FRONTS, Grid, Pair, running
 from tests.e2e.sdk import Sdk
 from tests.patience import PATIENCE_S
@@ -58,6 +59,36 @@ COUPLES: list[Row] = [
     for child in CHILDREN
     if (first not in PIPES or child not in PIPES) and (first not in BROKER or child != "stdio-legacy")
 ]
+# A tool that asks, what its host is asked, and what the tool says then.
+QUESTIONS = [
+    ("test_sampling", ["sampling"], "LLM response: said the model"),
+    ("test_elicitation", ["form"], "User response: action=accept, content={'name': 'Al'}"),
+    ("ask_url", ["url"], "action=accept, content={}"),
+    ("test_input_required_result_list_roots", ["roots"], "file:///from/host"),
+    ("ask_twice", ["form", "form"], "action=accept, content={'name': 'Al'}"),
+    (
+        "ask_all",
+        ["form", "roots", "sampling"],
+        "action=accept, content={'name': 'Al'}; said the model; file:///from/host",
+    ),
+]
+# Each front and each kind of child at least once; all others are in `make soak`.
+QUICK: list[Row] = [
+    ("stdio-legacy", "stdio-modern", "suite"),
+    ("stdio-modern", "sse-legacy", "suite"),
+    ("http-legacy", "http-modern", "suite"),
+    ("http-modern", "stdio-legacy", "suite"),
+    ("http-modern", "ws-modern", "suite"),
+    ("sse-legacy", "ws-legacy", "suite"),
+    ("sse-legacy", "http-legacy", "suite"),
+    ("stdio-modern", "stdio-legacy", "direct"),
+]
+QUICK_COUPLES: list[Row] = [
+    ("stdio-legacy", "stdio-legacy", "http-modern"),
+    ("sse-legacy", "sse-legacy", "ws-legacy"),
+    ("http-legacy", "http-modern", "stdio-legacy"),
+    ("broker-legacy", "broker-modern", "ws-modern"),
+]
 # What a child says of itself during a call is for the host whose call it is. Where one channel carries everything,
 # nothing in a question or a log message says which call that is; so with several hosts at work it is nobody's. (The way
 # out is a process for each, `isolation: session`.) Over HTTP each call has a way back of its own, and questions of the
@@ -73,6 +104,13 @@ IMPOSSIBLE: dict[tuple[str, str], str] = {
     ("ws-legacy", "log"): ONE_CHANNEL,
     ("ws-modern", "log"): ONE_CHANNEL,
 }
+
+
+def rows(all_rows: list[Row], quick: list[Row]) -> list[Any]:
+    """Return the parameters for these rows: those that are not `quick` are part of `make soak`."""
+    assert set(quick) <= set(all_rows)
+    soak = pytest.mark.soak("conformance")
+    return [pytest.param(row, marks=() if row in quick else soak) for row in all_rows]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -110,7 +148,9 @@ async def kept(grid: Grid) -> AsyncIterator[Kept]:
     await kept.let_go()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUITES + DIRECT, ids="-".join)
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=rows(SUITES + DIRECT, QUICK), ids="-".join
+)
 async def pair(request: pytest.FixtureRequest, grid: Grid, kept: Kept) -> AsyncIterator[Pair]:
     front, child, exposure = request.param
     async with AsyncExitStack() as stack:
@@ -123,7 +163,7 @@ async def pair(request: pytest.FixtureRequest, grid: Grid, kept: Kept) -> AsyncI
         yield pair
 
 
-async def test_each_speaks_its_own_era(pair: Pair) -> None:
+async def speaks_its_own_era(pair: Pair) -> None:
     client = pair.sdk.client
     assert client.protocol_version == ("2026-07-28" if pair.modern else "2025-11-25")
     child = await pair.text("version")
@@ -132,7 +172,7 @@ async def test_each_speaks_its_own_era(pair: Pair) -> None:
     assert names == sorted(f"{child}_suite" for child in CHILDREN) or pair.exposure == "direct"
 
 
-async def test_call(pair: Pair) -> None:
+async def calls(pair: Pair) -> None:
     result = await pair.call("test_multiple_content_types")
     assert [block.type for block in result.content] == ["text", "image", "resource"]
     failed = await pair.call("test_error_handling")
@@ -142,7 +182,7 @@ async def test_call(pair: Pair) -> None:
     assert answers == [f"Hello, {name}!" for name in names]
 
 
-async def test_progress(pair: Pair) -> None:
+async def reports_progress(pair: Pair) -> None:
     steps: list[tuple[float, float | None, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -153,7 +193,7 @@ async def test_progress(pair: Pair) -> None:
     assert steps == [(step, 3, f"step {step}") for step in (1, 2, 3)]
 
 
-async def test_cancel(pair: Pair) -> None:
+async def cancels(pair: Pair) -> None:
     name = {"name": f"cancel-{uuid4()}"}
     waiting = asyncio.create_task(pair.call("wait", name))
     await pair.text("begun", name)
@@ -162,34 +202,14 @@ async def test_cancel(pair: Pair) -> None:
     await asyncio.wait([waiting])
 
 
-@pytest.mark.parametrize(
-    ("tool", "asked", "told"),
-    [
-        pytest.param("test_sampling", ["sampling"], "LLM response: said the model", id="sampling"),
-        pytest.param(
-            "test_elicitation",
-            ["form"],
-            "User response: action=accept, content={'name': 'Al'}",
-            id="elicitation",
-        ),
-        pytest.param("ask_url", ["url"], "action=accept, content={}", id="url"),
-        pytest.param("test_input_required_result_list_roots", ["roots"], "file:///from/host", id="roots"),
-        pytest.param("ask_twice", ["form", "form"], "action=accept, content={'name': 'Al'}", id="twice"),
-        pytest.param(
-            "ask_all",
-            ["form", "roots", "sampling"],
-            "action=accept, content={'name': 'Al'}; said the model; file:///from/host",
-            id="at-once",
-        ),
-    ],
-)
-async def test_what_a_child_asks_its_host_answers(pair: Pair, tool: str, asked: list[str], told: str) -> None:
-    pair.sdk.asked.clear()
-    assert await pair.text(tool, {"prompt": "p", "message": "m"}) == told
-    assert sorted(pair.sdk.asked) == asked
+async def answers_what_a_child_asks(pair: Pair) -> None:
+    for tool, asked, told in QUESTIONS:
+        pair.sdk.asked.clear()
+        assert await pair.text(tool, {"prompt": "p", "message": "m"}) == told
+        assert sorted(pair.sdk.asked) == asked
 
 
-async def test_resources(pair: Pair) -> None:
+async def reads_resources(pair: Pair) -> None:
     client = pair.sdk.client
     uris = await pair.offered("resource")
     assert uris[:3] == [
@@ -231,14 +251,14 @@ async def following(pair: Pair, uri: str) -> AsyncIterator[Any]:
     await client.unsubscribe_resource(uri)
 
 
-async def test_updates_of_a_followed_resource(pair: Pair) -> None:
+async def follows_a_resource(pair: Pair) -> None:
     uri = pair.uri(WATCHED)
     async with following(pair, uri) as updated:
         await pair.text("touch")
         assert await updated() == uri
 
 
-async def test_prompts(pair: Pair) -> None:
+async def gets_prompts(pair: Pair) -> None:
     client = pair.sdk.client
     assert pair.prompt("test_simple_prompt") in await pair.offered("prompt")
     arguments = {"arg1": "one", "arg2": "two"}
@@ -250,14 +270,14 @@ async def test_prompts(pair: Pair) -> None:
         await client.get_prompt(pair.prompt("no_such_prompt"))
 
 
-async def test_a_prompt_that_asks_first(pair: Pair) -> None:
+async def answers_what_a_prompt_asks(pair: Pair) -> None:
     pair.sdk.asked.clear()
     got = await pair.sdk.client.get_prompt(pair.prompt("test_input_required_result_prompt"))
     assert "'name': 'Al'" in str(got.messages[0].content)
     assert pair.sdk.asked == ["form"]
 
 
-async def test_completion(pair: Pair) -> None:
+async def completes(pair: Pair) -> None:
     reference = types.PromptReference(name=pair.prompt("test_prompt_with_arguments"))
     done = await pair.sdk.client.complete(reference, {"name": "arg1", "value": "par"})
     assert done.completion.values == ["paris", "park", "party"]
@@ -266,8 +286,12 @@ async def test_completion(pair: Pair) -> None:
     assert done.completion.values == ["park"]
 
 
-@pytest.mark.parametrize("kind", CHANGES)
-async def test_list_changed(pair: Pair, kind: str) -> None:
+async def hears_of_changed_lists(pair: Pair) -> None:
+    for kind in CHANGES:
+        await hears_of_a_changed_list(pair, kind)
+
+
+async def hears_of_a_changed_list(pair: Pair, kind: str) -> None:
     wish, event, notification = CHANGES[kind]
     name = f"n{uuid4().hex}"
 
@@ -291,7 +315,7 @@ async def test_list_changed(pair: Pair, kind: str) -> None:
             await pair.sdk.next_notice(notification)
 
 
-async def test_logging(pair: Pair) -> None:
+async def hears_logs(pair: Pair) -> None:
     sdk = pair.sdk
     sdk.logs.clear()
     meta: Any = {"io.modelcontextprotocol/logLevel": "warning"} if pair.modern else None
@@ -307,26 +331,47 @@ async def test_logging(pair: Pair) -> None:
         assert len(sdk.logs) == 2
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=FRONTS)
-async def with_headers(request: pytest.FixtureRequest, kept: Kept) -> Pair:
-    """A host of each front, with the child whose calls have headers."""
-    (sdk,) = await kept.connected((request.param, "Al"))
-    return Pair(sdk, request.param, "http-modern", "suite")
+CHECKS = (
+    speaks_its_own_era,
+    calls,
+    reports_progress,
+    cancels,
+    answers_what_a_child_asks,
+    reads_resources,
+    follows_a_resource,
+    gets_prompts,
+    answers_what_a_prompt_asks,
+    completes,
+    hears_of_changed_lists,
+    hears_logs,
+)
 
 
-async def test_a_tool_that_wants_a_header_and_has_not_told_so_is_called_all_the_same(
-    with_headers: Pair,
+@each_case("check", CHECKS, ids=lambda check: str(check.__name__))
+async def test_all_that_flows_between_a_host_and_a_child_arrives(
+    pair: Pair, check: Callable[[Pair], Awaitable[None]]
 ) -> None:
+    await check(pair)
+
+
+@each_case("front", FRONTS)
+async def test_a_tool_that_wants_a_header_and_has_not_told_so_is_called_all_the_same(
+    kept: Kept, front: str
+) -> None:
+    (sdk,) = await kept.connected((front, "Al"))
+    pair = Pair(sdk, front, "http-modern", "suite")
     name = f"n{uuid4().hex}"
     for marked in (False, True):
-        await with_headers.text("mark", {"name": name, "marked": marked})
-        assert await with_headers.text(name, {"region": "é"}) == "é"
+        await pair.text("mark", {"name": name, "marked": marked})
+        assert await pair.text(name, {"region": "é"}) == "é"
 
 
 # --- two hosts at once -------------------------------------------------------------------------------------
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=COUPLES, ids="-".join)
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=rows(COUPLES, QUICK_COUPLES), ids="-".join
+)
 async def couple(request: pytest.FixtureRequest, kept: Kept) -> list[Pair]:
     """Two hosts with a child. On one front they do the same, so that their requests have the same ids."""
     *fronts, child = request.param

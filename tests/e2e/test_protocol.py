@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import each_case
 from tests.e2e.host import LATEST, Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, add_child
 
@@ -26,12 +25,12 @@ def suite_call(id: Any, **more: Any) -> Json:
 # --- opening -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each_case("version", VERSIONS)
 def test_every_version_of_the_handshake_is_negotiated(mock: Host, version: str) -> None:
     assert mock.initialize(version)["protocolVersion"] == version
 
 
-@pytest.mark.parametrize("version", ["2026-07-28", "2023-01-01", "1.0", ""])
+@each_case("version", ["2026-07-28", "2023-01-01", "1.0", ""])
 def test_an_unknown_version_is_answered_with_the_latest(mock: Host, version: str) -> None:
     assert mock.initialize(version)["protocolVersion"] == LATEST
 
@@ -109,7 +108,7 @@ def test_an_id_under_way_is_not_taken_twice(mock: Host) -> None:
 # --- errors of the protocol ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["no/such", "resources/lists", "", "Tools/List"])
+@each_case("method", ["no/such", "resources/lists", "", "Tools/List"])
 def test_an_unknown_method_is_32601_and_named(mock: Host, method: str) -> None:
     error = mock.error(method, {})
     assert error["code"] == -32601
@@ -128,7 +127,7 @@ def test_a_tool_of_a_child_is_not_a_tool_here(mock: Host) -> None:
     assert mock.error("tools/call", {"name": "echo", "arguments": {"message": "x"}})["code"] == -32602
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("method", "params"),
     [
         ("tools/call", ...),
@@ -151,7 +150,7 @@ def test_malformed_params_are_32602(mock: Host, method: str, params: Any) -> Non
     assert answer["error"]["message"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         b'{"jsonrpc":"2.0","id":1,"method":}',
@@ -169,7 +168,7 @@ def test_json_that_cannot_be_read_is_32700_and_the_stream_lives_on(mock: Host, l
     assert mock.next_message().json["id"] == "next"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "id"),
     [
         (b'{"id":1,"method":"ping"}', 1),
@@ -186,7 +185,7 @@ def test_what_is_no_request_is_32600(mock: Host, line: bytes, id: int | None) ->
     assert refused["error"]["code"] == -32600
 
 
-@pytest.mark.parametrize("id", [None, True, [1]])
+@each_case("id", [None, True, [1]])
 def test_a_suite_call_needs_an_id_too(mock: Host, id: Any) -> None:
     mock.send(suite_call(id))
     refused = mock.next_message().json
@@ -217,7 +216,7 @@ def test_a_batch_is_answered_where_the_version_has_batches(mock: Host) -> None:
     assert mock.answer("d")["result"] == {}
 
 
-@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", "2025-11-25"])
+@each_case("version", ["2024-11-05", "2025-06-18", "2025-11-25"])
 def test_a_batch_is_refused_where_the_version_has_none(mock: Host, version: str) -> None:
     mock.initialize(version)
     mock.send([request("a", "ping"), request("b", "ping")])

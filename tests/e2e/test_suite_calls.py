@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, faulty, scripted
 
@@ -26,7 +27,7 @@ CLICKED = {"ok": True, "name": "click", "args": {"selector": "#a"}}
 # --- the same call in other words ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         {"action": "call", "subtool": "click", "args": {"selector": "#a"}},
@@ -49,7 +50,7 @@ def test_a_call_is_understood(mock: Host, arguments: Json) -> None:
     assert mock.use("mock_suite", **arguments)["structuredContent"] == CLICKED
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         {"action": "introspect"},
@@ -67,7 +68,7 @@ def test_an_introspection_is_understood(mock: Host, arguments: Json) -> None:
     assert "click" in [tool["name"] for tool in json.loads(result["content"][0]["text"])["tools"]]
 
 
-@pytest.mark.parametrize("args", [{}, None, "", "{}"], ids=repr)
+@each_case("args", [{}, None, "", "{}"], ids=repr)
 def test_a_call_without_arguments_sends_an_empty_object(mock: Host, args: Any) -> None:
     result = mock.use("mock_suite", action="call", subtool="navigate", args=args)
     assert result["content"][0]["text"] == "navigate needs url"
@@ -78,7 +79,7 @@ def test_a_call_without_arguments_sends_an_empty_object(mock: Host, args: Any) -
 # --- calls that cannot be understood ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments", [{}, {"subtool": "click"}, {"args": {}}, {"action": ""}], ids=json.dumps
 )
 def test_a_missing_action_is_asked_for(mock: Host, arguments: Json) -> None:
@@ -97,14 +98,14 @@ def test_an_unknown_action_is_named_with_those_there_are(mock: Host) -> None:
         assert word in error["message"]
 
 
-@pytest.mark.parametrize("arguments", [None, [], "introspect", 7], ids=repr)
+@each_case("arguments", [None, [], "introspect", 7], ids=repr)
 def test_arguments_that_are_no_object_are_refused_in_words(mock: Host, arguments: Any) -> None:
     result = mock.result("tools/call", {"name": "mock_suite", "arguments": arguments})
     assert result["isError"] is True
     assert result["structuredContent"]["error"]["code"] == "bad_arguments"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("args", "found"),
     [
         ([1], "an array"),
@@ -128,7 +129,7 @@ def test_args_of_the_wrong_type_are_refused_with_what_they_are(mock: Host, args:
     )
 
 
-@pytest.mark.parametrize("field", ["subtool", "query", "verbosity", "cursor"])
+@each_case("field", ["subtool", "query", "verbosity", "cursor"])
 def test_a_field_of_the_wrong_type_is_named(mock: Host, field: str) -> None:
     error = mock.failure("mock_suite", action="introspect", **{field: [7]})
     assert error["code"] == "bad_arguments"
@@ -138,7 +139,7 @@ def test_a_field_of_the_wrong_type_is_named(mock: Host, field: str) -> None:
 # --- subtools --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [{}, {"subtool": ""}, {"args": {"selector": "#a"}}], ids=json.dumps)
+@each_case("arguments", [{}, {"subtool": ""}, {"args": {"selector": "#a"}}], ids=json.dumps)
 def test_a_call_without_a_subtool_asks_for_its_name(mock: Host, arguments: Json) -> None:
     error = mock.failure("mock_suite", action="call", **arguments)
     assert error["code"] == "subtool_missing"
@@ -178,8 +179,8 @@ def test_a_denied_subtool_is_not_listed_nor_found(guarded: Host) -> None:
         assert not {"crash", "navigate"} & set(found)
 
 
-@pytest.mark.parametrize("subtool", ["crash", "navigate", "no_such_tool"])
-@pytest.mark.parametrize("action", ["call", "introspect"])
+@each_case("subtool", ["crash", "navigate", "no_such_tool"])
+@each_case("action", ["call", "introspect"])
 def test_a_denied_subtool_is_refused_alike_whether_it_exists_or_not(
     guarded: Host, action: str, subtool: str
 ) -> None:
@@ -235,7 +236,7 @@ def test_introspect_says_when_nothing_fits_a_query(mock: Host) -> None:
 RESULTS = {"returns", "outputSchema"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("verbosity", "keys"),
     [
         ("names", {"name", "summary"}),
@@ -290,7 +291,7 @@ def test_a_large_suite_steps_down_to_what_the_budget_pays_for(workspace: Path) -
         assert tool["inputSchema"]["properties"] == {"message": {"type": "string"}}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mode", "keys"),
     [
         ("redacted", {"name", "summary"}),

@@ -14,13 +14,18 @@ from switchboard_mcp.transport import memory
 from switchboard_mcp.transport.base import MessageTransport
 from switchboard_mcp.transport.stdio import Cork, PipeTransport
 
+# What reads and writes descriptors itself. Sockets are those of a library, and e2e runs on uvloop.
+ON_BOTH_LOOPS = {"test_links.py", "test_peers.py"}
 Join = Callable[[], tuple[MessageTransport, MessageTransport]]
 
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
+    if item.path.name in ON_BOTH_LOOPS:
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
 
 
 @pytest_asyncio.fixture(params=["memory", "pipes"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from switchboard_mcp.children.lifecycle import State
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.transport.http import remote_base
+from tests.cases import each_case
 from tests.interaction.webchildren import (
     KINDS,
     Audience,
@@ -37,25 +38,12 @@ def served(request: pytest.FixtureRequest) -> Iterator[Shop]:
         yield transport, KINDS[transport], url
 
 
-@pytest.fixture(params=KINDS)
-def transport(request: pytest.FixtureRequest) -> Transport:
-    """Each transport, for tests that start a server of their own."""
-    name: Transport = request.param
-    return name
-
-
-@pytest.fixture
-def name() -> str:
-    """A name that no other test uses in the shared server."""
-    return f"n{uuid.uuid4().hex[:8]}"
-
-
 def text(answer: Any) -> str:
     assert isinstance(answer, dict), answer
     return str(answer["content"][0]["text"])
 
 
-async def test_its_tools_are_listed_and_called(served: Shop) -> None:
+async def lists_and_calls_its_tools(served: Shop, name: str) -> None:
     transport, kind, url = served
     async with meeting() as (meet, _):
         child = meet(kind, url)
@@ -66,7 +54,7 @@ async def test_its_tools_are_listed_and_called(served: Shop) -> None:
         assert (child.snapshot.server.name, child.snapshot.instructions) == ("shop", "Ask for bread.")
 
 
-async def test_many_calls_under_way_get_their_own_answers(served: Shop) -> None:
+async def answers_many_calls_at_once(served: Shop, name: str) -> None:
     _, kind, url = served
     async with meeting() as (meet, _):
         child = meet(kind, url)
@@ -74,7 +62,7 @@ async def test_many_calls_under_way_get_their_own_answers(served: Shop) -> None:
         assert [text(answer) for answer in answers] == [str(number) for number in range(30)]
 
 
-async def test_progress_comes_back_to_its_call(served: Shop) -> None:
+async def reports_progress(served: Shop, name: str) -> None:
     transport, kind, url = served
     async with meeting() as (meet, _):
         question = Question(meet(kind, url), "count", {"to": 3}).ask()
@@ -83,7 +71,7 @@ async def test_progress_comes_back_to_its_call(served: Shop) -> None:
         assert [report["message"] for report in question.progress] == steps
 
 
-async def test_a_call_that_is_cancelled_stops_in_the_server(served: Shop, name: str) -> None:
+async def stops_a_cancelled_call(served: Shop, name: str) -> None:
     _, kind, url = served
     async with meeting() as (meet, _):
         child = meet(kind, url)
@@ -94,7 +82,7 @@ async def test_a_call_that_is_cancelled_stops_in_the_server(served: Shop, name: 
         assert text(await ask(child, "until_cancelled", name=name)) == "cancelled"
 
 
-async def test_a_change_of_its_tools_is_noticed(served: Shop, name: str) -> None:
+async def reports_a_change_of_its_tools(served: Shop, name: str) -> None:
     _, kind, url = served
     audience = Audience()
     async with meeting() as (meet, services), asyncio.timeout(PATIENCE_S):
@@ -106,17 +94,20 @@ async def test_a_change_of_its_tools_is_noticed(served: Shop, name: str) -> None
         assert name in child.inventory.tools
 
 
-async def test_a_large_answer_comes_whole(served: Shop) -> None:
+async def sends_a_large_answer(served: Shop, name: str) -> None:
     _, kind, url = served
     async with meeting() as (meet, _):
         assert len(text(await ask(meet(kind, url), "large", size=3_000_000))) == 3_000_000
 
 
-async def test_an_answer_beyond_the_limit_fails_its_call(
-    served: Shop, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def fails_a_call_whose_answer_is_too_large(served: Shop, name: str) -> None:
     _, kind, url = served
-    monkeypatch.setattr(remote_base, "MAX_MESSAGE_BYTES", 100_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote_base, "MAX_MESSAGE_BYTES", 100_000)
+        await check_answers_beyond_the_limit(kind, url, name)
+
+
+async def check_answers_beyond_the_limit(kind: Kind, url: str, name: str) -> None:
     async with meeting() as (meet, _):
         child = meet(kind, url)
         waiting = Question(child, "wait", {"name": name}).ask()
@@ -133,7 +124,7 @@ async def test_an_answer_beyond_the_limit_fails_its_call(
             assert not waiting.done.done()
 
 
-async def test_an_idle_child_is_stopped_and_can_be_used_again(served: Shop) -> None:
+async def stops_when_idle_and_starts_again(served: Shop, name: str) -> None:
     _, kind, url = served
     async with meeting() as (meet, services):
         child = meet(kind, url, idle_ms=1)
@@ -149,7 +140,7 @@ async def test_an_idle_child_is_stopped_and_can_be_used_again(served: Shop) -> N
         assert text(await ask(child, "add", a=2, b=2)) == "4"
 
 
-async def test_closing_in_the_middle_of_a_call_answers_it(served: Shop, name: str) -> None:
+async def answers_a_call_when_it_is_closed(served: Shop, name: str) -> None:
     _, kind, url = served
     async with meeting() as (meet, _):
         child = meet(kind, url)
@@ -161,6 +152,27 @@ async def test_closing_in_the_middle_of_a_call_answers_it(served: Shop, name: st
         assert answer.code == "shutting_down"
 
 
+CHECKS = (
+    lists_and_calls_its_tools,
+    answers_many_calls_at_once,
+    reports_progress,
+    stops_a_cancelled_call,
+    reports_a_change_of_its_tools,
+    sends_a_large_answer,
+    fails_a_call_whose_answer_is_too_large,
+    stops_when_idle_and_starts_again,
+    answers_a_call_when_it_is_closed,
+)
+
+
+@each_case("check", CHECKS, ids=lambda check: str(check.__name__))
+async def test_a_child_over_each_transport(
+    served: Shop, check: Callable[[Shop, str], Awaitable[None]]
+) -> None:
+    await check(served, f"n{uuid.uuid4().hex[:8]}")
+
+
+@pytest.mark.parametrize("transport", ["streamable", "sse", "websocket"])
 async def test_a_server_that_was_started_anew_is_met_anew(transport: Transport) -> None:
     async with meeting() as (meet, _):
         with shop(transport) as url:
@@ -176,19 +188,20 @@ async def test_a_server_that_was_started_anew_is_met_anew(transport: Transport) 
             assert text(answer) == "3"
 
 
-async def test_a_server_that_dies_in_the_middle_of_a_call_is_told(transport: Transport, name: str) -> None:
+@pytest.mark.parametrize("transport", ["streamable", "sse", "websocket"])
+async def test_a_server_that_dies_in_the_middle_of_a_call_is_told(transport: Transport) -> None:
     async with meeting() as (meet, _):
         with shop(transport) as url:
             child = meet(KINDS[transport], url)
-            question = Question(child, "wait", {"name": name}).ask()
-            assert text(await ask(child, "until_begun", name=name)) == "begun"
+            question = Question(child, "wait", {"name": "open"}).ask()
+            assert text(await ask(child, "until_begun", name="open")) == "begun"
         answer = await question.answer()
         assert isinstance(answer, Failure)
         assert answer.code in ("child_answer_lost", "child_crashed")
         assert answer.child == "kid"
 
 
-@pytest.mark.parametrize("kind", ["http", "sse", "ws"])
+@each_case("kind", ["http", "sse", "ws"])
 async def test_a_server_that_is_not_there_is_told_then_left_alone_for_a_while(kind: Kind) -> None:
     async with meeting() as (meet, _):
         child = meet(kind, f"{'ws' if kind == 'ws' else 'http'}://127.0.0.1:1/")
