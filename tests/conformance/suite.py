@@ -163,9 +163,20 @@ def program(folder: str) -> list[str]:
 
 def run(name: str, url: str) -> Results:
     """The verdicts of a suite on the server at `url`."""
-    suite = SUITES[name]
+    return _run_server(SUITES[name], SUITES[name].arguments, url)
+
+
+def run_scenarios(name: str, url: str, scenarios: Sequence[str]) -> Results:
+    """The verdicts of some scenarios of a suite on the server at `url`."""
+    results: Results = {}
+    for scenario in scenarios:
+        results |= _run_server(SUITES[name], ("--scenario", scenario, "--spec-version", name), url)
+    return results
+
+
+def _run_server(suite: Suite, arguments: Sequence[str], url: str) -> Results:
     with tempfile.TemporaryDirectory(prefix="conformance-") as out:
-        command = [*program(suite.folder), "server", "--url", url, *suite.arguments, "-o", out]
+        command = [*program(suite.folder), "server", "--url", url, *arguments, "-o", out]
         return collect(command, Path(out), "server-")
 
 

@@ -58,9 +58,7 @@ def test_wrong_usage_is_code_2_and_says_what_is_wrong(
     assert expected in complaint(run(shop, *arguments), 2)
 
 
-@each_case(
-    "arguments", [("list",), ("--dry-run",), ("introspect", "mock"), ("call", "mock", "echo")]
-)
+@each_case("arguments", [("list",), ("--dry-run",), ("introspect", "mock"), ("call", "mock", "echo")])
 def test_a_config_that_cannot_be_used_is_code_2_and_names_file_and_key(
     shop: Path, arguments: tuple[str, ...]
 ) -> None:

@@ -153,9 +153,7 @@ def test_a_file_that_the_browser_has_is_not_sent_again(web: Web) -> None:
     assert (first.status, again.status, again.body) == (200, 304, b"")
 
 
-@each_case(
-    "path", ["/static/../dashboard.py", "/static/%2e%2e/dashboard.py", "/static/none.js"]
-)
+@each_case("path", ["/static/../dashboard.py", "/static/%2e%2e/dashboard.py", "/static/none.js"])
 def test_no_other_file_is_served(web: Web, path: str) -> None:
     assert web.ask("GET", path).status == 404
 

@@ -6,6 +6,7 @@ Each child behaves as a published server does, with its own words.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import Json, switchboard
+from tests.cases import each_case
+from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.shell import answered, parsed, run
 from tests.e2e.test_remote_children import child
 from tests.e2e.workspaces import MOCK_CHILD, PYTHON, REPO, add_child, configure, scripted
@@ -23,10 +25,14 @@ NETWORK = "could not reach a service"
 OTHER = (("one", "two"), ("two", "one"))
 
 
-def failure_of(workspace: Path, code: str, **env: str) -> Json:
+CALL = {"action": "call", "subtool": "echo", "args": {"message": "x"}}
+
+
+def failure_alone(workspace: Path, code: str, **env: str) -> Json:
+    """Return the failure of a child with variables of its own."""
     add_child(workspace, "sick", scripted(code), env=env)
     with switchboard(workspace) as host:
-        return host.failure("sick_suite", action="call", subtool="echo", args={"message": "x"})
+        return host.failure("sick_suite", **CALL)
 
 
 def refusing(method: str, code: int, message: str) -> str:
@@ -44,33 +50,96 @@ def refusing(method: str, code: int, message: str) -> str:
     """
 
 
+CALL_ERRORS = [
+    (-32602, "Invalid arguments: 'query' is required", "child_error", False, "Correct the arguments"),
+    (-32602, "connect ECONNREFUSED is no URL", "child_error", False, "Correct the arguments"),
+    (-32603, "TypeError: x is not a function", "child_error", False, "The server failed by itself"),
+    (-32000, "Unauthorized: bad API key", "child_error", False, "The server failed by itself"),
+    (-32603, "fetch failed", "child_network_error", True, NETWORK),
+    (-32603, "getaddrinfo ENOTFOUND api.example.com", "child_network_error", True, NETWORK),
+    (-32603, "All connection attempts failed", "child_network_error", True, NETWORK),
+    (
+        -32000,
+        "HTTPSConnectionPool(host='x', port=443): Max retries exceeded with url: /",
+        "child_network_error",
+        True,
+        NETWORK,
+    ),
+    (-32603, "dial tcp: lookup kubernetes: no such host", "child_network_error", True, NETWORK),
+]
+HANDSHAKE_ERRORS = [
+    (
+        "initialize",
+        "21st MCP endpoint unreachable (https://21st.dev/api/mcp): fetch failed",
+        "child_network_error",
+        NETWORK,
+    ),
+    ("tools/list", "fetch failed", "child_network_error", NETWORK),
+    (
+        "initialize",
+        "Internal error: Received request before the storage token was set",
+        "child_protocol",
+        "Fix what it names",
+    ),
+    ("tools/list", "KeyError: 'KBC_STORAGE_TOKEN'", "child_protocol", "Fix what it names"),
+]
+# As kubernetes-mcp-server does: the error, then a page of usage.
+USAGE = """
+    complain("Error: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST must be defined")
+    for number in range(60):
+        complain(f"      --flag-{number} string   does something")
+    sys.exit(1)
+"""
+UNCONNECTED = (
+    "complain('TypeError: fetch failed'); complain('  [cause]: getaddrinfo ENOTFOUND x.com'); sys.exit(1)"
+)
+LINES = [0, 1, 9, 10, 11, 20, 29, 30]
+ENDS = ["\\n", ""]
+
+
+def complaining(count: int) -> str:
+    """The code of a child that writes so many lines to stderr and exits."""
+    return f"[complain(f'line {{number}}') for number in range({count})]; sys.exit(1)"
+
+
+def printing(end: str) -> str:
+    """The code of a child that writes two lines to stdout and exits."""
+    return f"write(b'usage: server FOLDER\\nerror: a folder is required{end}'); sys.exit(2)"
+
+
+CODES = [
+    *(refusing("tools/call", code, message) for code, message, *_ in CALL_ERRORS),
+    *(refusing(method, -32603, message) for method, message, *_ in HANDSHAKE_ERRORS),
+    *map(complaining, LINES),
+    *map(printing, ENDS),
+    USAGE,
+    UNCONNECTED,
+]
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """One Switchboard with all children that fail."""
+    workspace = tmp_path_factory.mktemp("sick")
+    for number, code in enumerate(CODES):
+        add_child(workspace, f"sick-{number}", scripted(code))
+    with switchboard(workspace, env={**os.environ, "XDG_CACHE_HOME": str(workspace / "cache")}) as host:
+        host.initialize()
+        yield host
+
+
+def failure_of(sick: Host, code: str) -> Json:
+    return sick.failure(f"sick-{CODES.index(code)}_suite", **CALL)
+
+
 # --- errors of a call ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("code", "message", "kind", "retryable", "hint"),
-    [
-        (-32602, "Invalid arguments: 'query' is required", "child_error", False, "Correct the arguments"),
-        (-32602, "connect ECONNREFUSED is no URL", "child_error", False, "Correct the arguments"),
-        (-32603, "TypeError: x is not a function", "child_error", False, "The server failed by itself"),
-        (-32000, "Unauthorized: bad API key", "child_error", False, "The server failed by itself"),
-        (-32603, "fetch failed", "child_network_error", True, NETWORK),
-        (-32603, "getaddrinfo ENOTFOUND api.example.com", "child_network_error", True, NETWORK),
-        (-32603, "All connection attempts failed", "child_network_error", True, NETWORK),
-        (
-            -32000,
-            "HTTPSConnectionPool(host='x', port=443): Max retries exceeded with url: /",
-            "child_network_error",
-            True,
-            NETWORK,
-        ),
-        (-32603, "dial tcp: lookup kubernetes: no such host", "child_network_error", True, NETWORK),
-    ],
-)
+@each_case(("code", "message", "kind", "retryable", "hint"), CALL_ERRORS)
 def test_the_hint_of_an_error_fits_its_cause(
-    workspace: Path, code: int, message: str, kind: str, retryable: bool, hint: str
+    sick: Host, code: int, message: str, kind: str, retryable: bool, hint: str
 ) -> None:
-    error = failure_of(workspace, refusing("tools/call", code, message))
+    error = failure_of(sick, refusing("tools/call", code, message))
     assert (error["code"], error["retryable"]) == (kind, retryable)
     assert message in error["message"]
     assert hint in error["hint"]
@@ -80,29 +149,11 @@ def test_the_hint_of_an_error_fits_its_cause(
 # --- errors in the handshake -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("method", "message", "kind", "hint"),
-    [
-        (
-            "initialize",
-            "21st MCP endpoint unreachable (https://21st.dev/api/mcp): fetch failed",
-            "child_network_error",
-            NETWORK,
-        ),
-        ("tools/list", "fetch failed", "child_network_error", NETWORK),
-        (
-            "initialize",
-            "Internal error: Received request before the storage token was set",
-            "child_protocol",
-            "Fix what it names",
-        ),
-        ("tools/list", "KeyError: 'KBC_STORAGE_TOKEN'", "child_protocol", "Fix what it names"),
-    ],
-)
+@each_case(("method", "message", "kind", "hint"), HANDSHAKE_ERRORS)
 def test_an_error_that_a_server_reports_in_its_handshake_does_not_make_it_no_mcp_server(
-    workspace: Path, method: str, message: str, kind: str, hint: str
+    sick: Host, method: str, message: str, kind: str, hint: str
 ) -> None:
-    error = failure_of(workspace, refusing(method, -32603, message))
+    error = failure_of(sick, refusing(method, -32603, message))
     assert error["code"] == kind
     assert message in error["message"]
     assert hint in error["hint"]
@@ -113,15 +164,8 @@ def test_an_error_that_a_server_reports_in_its_handshake_does_not_make_it_no_mcp
 # --- what a child wrote before it exited -----------------------------------------------------------------
 
 
-def test_a_cause_that_is_printed_first_is_kept(workspace: Path) -> None:
-    # As kubernetes-mcp-server does: the error, then a page of usage.
-    code = """
-        complain("Error: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST must be defined")
-        for number in range(60):
-            complain(f"      --flag-{number} string   does something")
-        sys.exit(1)
-    """
-    error = failure_of(workspace, code)
+def test_a_cause_that_is_printed_first_is_kept(sick: Host) -> None:
+    error = failure_of(sick, USAGE)
     lines = error["stderr"]
     assert lines[0].startswith("Error: unable to load in-cluster configuration")
     assert "(31 lines left out)" in lines
@@ -129,32 +173,29 @@ def test_a_cause_that_is_printed_first_is_kept(workspace: Path) -> None:
     assert len(lines) == 31
 
 
-@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 29, 30])
-def test_a_short_stderr_is_kept_whole_and_once(workspace: Path, count: int) -> None:
-    code = f"[complain(f'line {{number}}') for number in range({count})]; sys.exit(1)"
-    assert failure_of(workspace, code).get("stderr", []) == [f"line {number}" for number in range(count)]
+@each_case("count", LINES)
+def test_a_short_stderr_is_kept_whole_and_once(sick: Host, count: int) -> None:
+    assert failure_of(sick, complaining(count)).get("stderr", []) == [
+        f"line {number}" for number in range(count)
+    ]
 
 
-@pytest.mark.parametrize("end", ["\\n", ""])
-def test_what_is_written_to_stdout_before_an_exit_is_quoted(workspace: Path, end: str) -> None:
-    code = f"write(b'usage: server FOLDER\\nerror: a folder is required{end}'); sys.exit(2)"
-    error = failure_of(workspace, code)
+@each_case("end", ENDS)
+def test_what_is_written_to_stdout_before_an_exit_is_quoted(sick: Host, end: str) -> None:
+    error = failure_of(sick, printing(end))
     assert error["code"] == "child_start_failed"
     assert "'usage: server FOLDER', 'error: a folder is required'" in error["message"]
 
 
 def test_secrets_in_what_is_written_to_stdout_are_masked(workspace: Path) -> None:
     code = "import os; write(('bad key ' + os.environ['API_KEY'] + '\\n').encode()); sys.exit(2)"
-    error = failure_of(workspace, code, API_KEY="hunter2-hunter2")
+    error = failure_alone(workspace, code, API_KEY="hunter2-hunter2")
     assert "bad key" in error["message"]
     assert "hunter2" not in json.dumps(error)
 
 
-def test_a_start_that_fails_for_lack_of_a_network_says_so(workspace: Path) -> None:
-    code = (
-        "complain('TypeError: fetch failed'); complain('  [cause]: getaddrinfo ENOTFOUND x.com'); sys.exit(1)"
-    )
-    assert NETWORK in failure_of(workspace, code)["hint"]
+def test_a_start_that_fails_for_lack_of_a_network_says_so(sick: Host) -> None:
+    assert NETWORK in failure_of(sick, UNCONNECTED)["hint"]
 
 
 # --- run it by hand --------------------------------------------------------------------------------------
@@ -176,7 +217,7 @@ def test_the_command_to_run_by_hand_has_the_variables_and_no_secret(workspace: P
 
 def test_an_ordinary_value_is_not_masked_in_what_a_child_says(workspace: Path) -> None:
     code = "import os; complain('no bucket in ' + os.environ['AWS_REGION']); sys.exit(1)"
-    assert failure_of(workspace, code, AWS_REGION="us-east-1")["stderr"] == ["no bucket in us-east-1"]
+    assert failure_alone(workspace, code, AWS_REGION="us-east-1")["stderr"] == ["no bucket in us-east-1"]
 
 
 # --- one host --------------------------------------------------------------------------------------------

@@ -74,7 +74,22 @@ def through(front: str, workspace: Path, *, modern: bool) -> Iterator[Line]:
                 yield line
 
 
-@pytest.mark.parametrize(("era", "front", "child"), ROWS)
+# Each era, front and kind of child at least once; the others are in `make soak`.
+QUICK = {
+    ("handshake", "stdio", "stdio"),
+    ("handshake", "http", "http"),
+    ("handshake", "sse", "ws"),
+    ("handshake", "stdio", "sse"),
+    ("modern", "stdio", "http"),
+    ("modern", "http", "stdio"),
+    ("modern", "http", "ws"),
+}
+
+
+@pytest.mark.parametrize(
+    ("era", "front", "child"),
+    [pytest.param(*row, marks=() if row in QUICK else pytest.mark.soak("conformance")) for row in ROWS],
+)
 def test_a_host_hears_what_it_would_hear_directly(
     workspace: Path, addresses: dict[str, str], era: str, front: str, child: str
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.governed import ON, command, complaint, ran, safe_python, script, serve
 from tests.e2e.host import Json
 from tests.e2e.stress import until
@@ -53,7 +54,7 @@ def governed(workspace: Path) -> Path:
     return workspace
 
 
-@pytest.mark.parametrize("name", EXPLOITS)
+@each_case("name", EXPLOITS)
 def test_a_config_that_decides_for_the_approver_serves_nothing(governed: Path, name: str) -> None:
     settings, code = EXPLOITS[name]
     settings = json.loads(json.dumps(settings).replace("{folder}", str(governed)))

@@ -43,6 +43,16 @@ ATTACKS = [
     for verb in ("stops", "keeps-stopping", "traces", "kills")
     for target in ("reaper", "launcher", "both")
 ]
+# Each attack and each ending at least once; the others are in `make soak`.
+QUICK = {
+    ("stops both", "SIGTERM"),
+    ("stops reaper", "SIGKILL"),
+    ("keeps-stopping both", "host closes stdin"),
+    ("traces both", "SIGTERM"),
+    ("kills reaper", "SIGKILL"),
+    ("kills launcher", "SIGTERM"),
+    ("kills both", "host closes stdin"),
+}
 # With Switchboard killed in the same moment, nobody is left who could act: docs/adr/0003-reapers.md says so.
 # A process without CAP_SYS_PTRACE cannot trace them: tests/unit/transport/process.
 NOT_COVERED = {(f"{verb} both", "SIGKILL") for verb in ("keeps-stopping", "traces", "kills")}
@@ -56,7 +66,12 @@ def attacked(workspace: Path) -> bool:
 
 @pytest.mark.parametrize(
     ("attack", "ending"),
-    [(attack, ending) for attack in ATTACKS for ending in ENDINGS if (attack, ending) not in NOT_COVERED],
+    [
+        pytest.param(attack, ending, marks=() if (attack, ending) in QUICK else pytest.mark.soak("crashes"))
+        for attack in ATTACKS
+        for ending in ENDINGS
+        if (attack, ending) not in NOT_COVERED
+    ],
 )
 def test_a_child_that_attacks_its_reaper_leaves_nobody(workspace: Path, attack: str, ending: str) -> None:
     add_child(workspace, "hostile", [*HOSTILE, attack, str(workspace)])
@@ -71,7 +86,9 @@ def test_a_child_that_attacks_its_reaper_leaves_nobody(workspace: Path, attack: 
         assert survivors(everybody) == []
 
 
-@pytest.mark.parametrize("attack", ["kills reaper", "kills both"])
+@pytest.mark.parametrize(
+    "attack", [pytest.param("kills reaper", marks=pytest.mark.soak("crashes")), "kills both"]
+)
 def test_what_a_child_left_is_ended_while_switchboard_serves_on(workspace: Path, attack: str) -> None:
     add_child(workspace, "hostile", [*HOSTILE, attack, str(workspace)])
     with Host(SWITCHBOARD, cwd=workspace) as host:

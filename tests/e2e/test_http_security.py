@@ -352,9 +352,7 @@ def test_under_a_name_of_somebody_else_nothing_is_served(web: Web, host: str, pa
     assert answer.status == 421
 
 
-@each_case(
-    "host", ["localhost", "LOCALHOST:{port}", "127.0.0.1", "[::1]:{port}", "gateway.internal:80"]
-)
+@each_case("host", ["localhost", "LOCALHOST:{port}", "127.0.0.1", "[::1]:{port}", "gateway.internal:80"])
 def test_under_its_own_names_it_is_served(web: Web, host: str) -> None:
     assert ask(web, Host=host.format(port=web.port)).status == 200
 

@@ -28,13 +28,6 @@ WITHOUT_UVLOOP = [
 AS_MODULE = [sys.executable, "-m", "switchboard_mcp"]
 
 
-@pytest.fixture(params=[SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
-def command(request: pytest.FixtureRequest) -> list[str]:
-    """Switchboard on each event loop it may run on."""
-    chosen: list[str] = request.param
-    return chosen
-
-
 @pytest.fixture
 def mocked(workspace: Path) -> Path:
     """A workspace with the mock child."""
@@ -76,7 +69,7 @@ def check_gone(*processes: psutil.Process | int) -> None:
 
 @pytest.mark.parametrize(
     "start",
-    [SWITCHBOARD, WITHOUT_UVLOOP, AS_MODULE, [*SWITCHBOARD, "serve"]],
+    [AS_MODULE, [*SWITCHBOARD, "serve"]],
     ids=lambda start: start[-1][-30:],
 )
 def test_it_works_and_ends_however_it_is_started(start: list[str], mocked: Path) -> None:
@@ -97,6 +90,7 @@ def test_the_end_of_stdin_ends_it_with_code_0(mocked: Path) -> None:
         assert host.wait() == 0
 
 
+@pytest.mark.parametrize("command", [SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
 def test_answers_under_way_are_delivered_after_the_end_of_stdin(command: list[str], mocked: Path) -> None:
     with Host(command, cwd=mocked) as host:
         slow = host.ask("tools/call", call("slow", seconds=0.2, steps=1))
@@ -123,7 +117,6 @@ def test_a_large_answer_is_delivered_whole_after_the_end_of_stdin(workspace: Pat
         assert host.wait() == 0
 
 
-@pytest.mark.usefixtures("served")
 def test_a_list_that_waits_for_a_child_is_delivered_after_the_end_of_stdin(mocked: Path) -> None:
     configure(mocked, {"suites": {"mock": {"exposure": "direct"}}})
     with switchboard(mocked) as host:
@@ -167,7 +160,6 @@ CURIOUS = """
 """
 
 
-@pytest.mark.usefixtures("served")
 def test_a_child_that_asks_after_the_end_of_stdin_is_not_waited_for(workspace: Path) -> None:
     add_child(workspace, "curious", scripted(CURIOUS))
     hello = {
@@ -202,7 +194,6 @@ def test_a_last_line_needs_no_newline(mocked: Path) -> None:
         assert host.wait() == 0
 
 
-@pytest.mark.usefixtures("served")
 def test_half_a_message_at_the_end_is_no_hindrance(mocked: Path) -> None:
     for rest in (b'{"jsonrpc":"2.0","id":1,"meth', b"Content-Length: 500\r\n\r\n{", b"Content-Le"):
         with switchboard(mocked) as host:
@@ -212,13 +203,13 @@ def test_half_a_message_at_the_end_is_no_hindrance(mocked: Path) -> None:
             assert host.wait() == 0
 
 
-def test_requests_may_come_from_a_file_and_answers_go_to_one(command: list[str], mocked: Path) -> None:
+def test_requests_may_come_from_a_file_and_answers_go_to_one(mocked: Path) -> None:
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call("echo", message="filed")}
     asked, answered = mocked / "asked", mocked / "answered"
     asked.write_text(json.dumps(request) + "\n")
     with asked.open() as stdin, answered.open("w") as stdout:
         ran = subprocess.run(
-            command,
+            SWITCHBOARD,
             cwd=mocked,
             stdin=stdin,
             stdout=stdout,
@@ -232,8 +223,8 @@ def test_requests_may_come_from_a_file_and_answers_go_to_one(command: list[str],
 
 
 @pytest.mark.usefixtures("served")
-def test_a_host_that_dies_in_a_call_takes_everything_with_it(command: list[str], mocked: Path) -> None:
-    with Host(command, cwd=mocked) as host:
+def test_a_host_that_dies_in_a_call_takes_everything_with_it(mocked: Path) -> None:
+    with switchboard(mocked) as host:
         begin_endless_call(host)
         children = started_for(host)
         assert children
@@ -274,10 +265,8 @@ def test_a_host_that_is_killed_takes_everything_with_it(mocked: Path) -> None:
 
 @pytest.mark.usefixtures("served")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
-def test_a_signal_ends_it_in_the_middle_of_a_call(
-    command: list[str], mocked: Path, number: signal.Signals
-) -> None:
-    with Host(command, cwd=mocked) as host:
+def test_a_signal_ends_it_in_the_middle_of_a_call(mocked: Path, number: signal.Signals) -> None:
+    with switchboard(mocked) as host:
         begin_endless_call(host)
         children = started_for(host)
         host.process.send_signal(number)
@@ -287,17 +276,14 @@ def test_a_signal_ends_it_in_the_middle_of_a_call(
     check_gone(*children)
 
 
-@pytest.mark.usefixtures("served")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
-def test_a_signal_ends_it_before_anything_was_asked(mocked: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_it_before_anything_was_asked(mocked: Path) -> None:
     with switchboard(mocked) as host:
         host.result("ping")
-        host.process.send_signal(number)
+        host.process.send_signal(signal.SIGTERM)
         assert host.rest() == b""
-        host.check_ended_by(number)
+        host.check_ended_by(signal.SIGTERM)
 
 
-@pytest.mark.usefixtures("served")
 def test_a_signal_ends_it_while_a_child_starts(workspace: Path, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     os.mkfifo(pids)
@@ -322,6 +308,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_children_only_through_us(mocked: Path)
 # --- idle ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("command", [SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
 def test_a_call_that_takes_too_long_is_told_so_on_each_loop(command: list[str], mocked: Path) -> None:
     configure(mocked, {"timeouts": {"rpcMs": 1200}})
     with Host(command, cwd=mocked) as host:
@@ -330,7 +317,6 @@ def test_a_call_that_takes_too_long_is_told_so_on_each_loop(command: list[str], 
         assert error["code"] == "child_timeout"
 
 
-@pytest.mark.usefixtures("served")
 def test_an_idle_child_is_stopped_and_started_again_when_needed(mocked: Path) -> None:
     configure(mocked, {"timeouts": {"idleMs": 200}})
     with switchboard(mocked) as host:
@@ -356,7 +342,6 @@ def mock_child_of(host: Host) -> psutil.Process:
 # --- stdout ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("served")
 def test_stdout_carries_protocol_only_whatever_children_and_logs_say(workspace: Path) -> None:
     add_child(workspace, "chatty", faulty("log-lines"))
     add_child(workspace, "loud", faulty("stderr-burst", "1"))

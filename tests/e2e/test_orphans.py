@@ -1,7 +1,6 @@
 """No process is left behind, whatever the children are like and however it ends.
 
-Six kinds of children live under one Switchboard; for each way to end there is one run, and every kind is judged by
-itself.
+Six kinds of children live under one Switchboard; for each way to end there is one run.
 """
 
 from __future__ import annotations
@@ -134,40 +133,20 @@ ENDINGS: dict[str, Callable[[Host], None]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, list[str]]]:
-    """Runs each ending once, when first asked; tells who survived, by the kind of child."""
-    results: dict[str, dict[str, list[str]]] = {}
-
-    def run(ending: str) -> dict[str, list[str]]:
-        folder = tmp_path_factory.mktemp("orphans")
-        with serve(folder) as host:
-            host.initialize()
-            call_all(host)
-            everybody = processes_of(host)
-            by_kind = families(host, folder)
-            for name in ("detached", "daemon"):
-                pids = recorded(folder / f"{name}.pid")
-                assert set(pids) <= {process.pid for process in by_kind[name]}, "the reaper has lost a daemon"
-            ENDINGS[ending](host)
-            result = {name: survivors(by_kind[name]) for name in KINDS}
-            result["itself"] = survivors(everybody)
-            return result
-
-    def ended(ending: str) -> dict[str, list[str]]:
-        if ending not in results:
-            results[ending] = run(ending)
-        return results[ending]
-
-    return ended
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_nobody_survives(ended: Callable[[str], dict[str, list[str]]], ending: str, kind: str) -> None:
-    result = ended(ending)
-    assert result[kind] == []
-    assert result["itself"] == []
+def test_nobody_survives(tmp_path: Path, ending: str) -> None:
+    with serve(tmp_path) as host:
+        host.initialize()
+        call_all(host)
+        everybody = processes_of(host)
+        by_kind = families(host, tmp_path)
+        for name in ("detached", "daemon"):
+            pids = recorded(tmp_path / f"{name}.pid")
+            assert set(pids) <= {process.pid for process in by_kind[name]}, "the reaper has lost a daemon"
+        ENDINGS[ending](host)
+        left = {name: survivors(by_kind[name]) for name in KINDS}
+        assert left == {name: [] for name in KINDS}
+        assert survivors(everybody) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -25,7 +25,6 @@ from tests.e2e.host import LATEST, SWITCHBOARD
 from tests.e2e.servers import Servers
 from tests.e2e.workspaces import (
     MOCK_CHILD,
-    WHOLE_RESULTS,
     add_child,
     configure,
     faulty,
@@ -94,13 +93,10 @@ async def test_it_connects_lists_introspects_and_calls(workspace: Path, mode: Mo
         assert result.structured_content == {"ok": True, "name": "click", "args": {"selector": "#a"}}
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_six_servers_are_six_tools_and_work_side_by_side(
-    servers: Servers, workspace: Path, mode: Mode
-) -> None:
+async def test_six_servers_are_six_tools_and_work_side_by_side(servers: Servers, workspace: Path) -> None:
     for name in Servers.names:
         add_child(workspace, name, servers.command(name), env=servers.env(name, "child"))
-    async with client(SWITCHBOARD, cwd=workspace, mode=mode) as host:
+    async with client(SWITCHBOARD, cwd=workspace) as host:
         tools = (await host.list_tools()).tools
         assert [tool.name for tool in tools] == [f"{name}_suite" for name in Servers.names]
         told = await asyncio.gather(*(introspect(host, tool.name) for tool in tools))
@@ -109,25 +105,6 @@ async def test_six_servers_are_six_tools_and_work_side_by_side(
             assert first.subtool in [tool["name"] for tool in answer["tools"]]
             result = await call(host, f"{name}_suite", first.subtool, **first.args)
             assert not result.is_error
-
-
-@pytest.mark.parametrize("name", Servers.names)
-async def test_results_equal_those_of_a_direct_connection(
-    name: str, servers: Servers, workspace: Path
-) -> None:
-    command = servers.command(name)
-    add_child(workspace, name, command, env=servers.env(name, "child"))
-    configure(workspace, WHOLE_RESULTS)
-    (direct_folder := workspace / "direct").mkdir()
-    own = servers.env(name, "direct")
-    async with client(SWITCHBOARD, cwd=workspace, mode="legacy") as host:
-        starting = asyncio.ensure_future(introspect(host, f"{name}_suite"))
-        async with client(command, cwd=direct_folder, mode="legacy", env=own) as server:
-            await starting
-            for asked in servers.calls(name):
-                result = await call(host, f"{name}_suite", asked.subtool, **asked.args)
-                expected = await server.call_tool(asked.subtool, asked.args)
-                assert result.model_dump(by_alias=True) == expected.model_dump(by_alias=True)
 
 
 async def test_an_image_and_a_sound_arrive_as_such(servers: Servers, workspace: Path) -> None:

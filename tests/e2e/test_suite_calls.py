@@ -79,9 +79,7 @@ def test_a_call_without_arguments_sends_an_empty_object(mock: Host, args: Any) -
 # --- calls that cannot be understood ---------------------------------------------------------------------
 
 
-@each_case(
-    "arguments", [{}, {"subtool": "click"}, {"args": {}}, {"action": ""}], ids=json.dumps
-)
+@each_case("arguments", [{}, {"subtool": "click"}, {"args": {}}, {"action": ""}], ids=json.dumps)
 def test_a_missing_action_is_asked_for(mock: Host, arguments: Json) -> None:
     error = mock.failure("mock_suite", **arguments)
     assert error["code"] == "bad_arguments"

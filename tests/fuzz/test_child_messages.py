@@ -14,6 +14,8 @@ from tests.fuzz.driver import fuzz
 from tests.fuzz.grammar import encoded, messages, mutated, near, sometimes, texts, values
 from tests.fuzz.program import StdioServer, make_workspace, stdio_server
 
+pytestmark = pytest.mark.soak("fuzz")
+
 NOTIFICATIONS = (
     "tools/list_changed",
     "resources/updated",

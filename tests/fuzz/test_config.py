@@ -14,6 +14,8 @@ from switchboard_mcp.errors import SwitchboardError
 from tests.fuzz.driver import fuzz
 from tests.fuzz.grammar import encoded, mutated, near, sometimes, texts, values
 
+pytestmark = pytest.mark.soak("fuzz")
+
 child = sometimes(
     {
         "name": texts,

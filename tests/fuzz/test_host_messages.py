@@ -13,6 +13,8 @@ from tests.fuzz.driver import fuzz
 from tests.fuzz.grammar import encoded, messages, mutated
 from tests.fuzz.program import StdioServer, make_workspace, stdio_server
 
+pytestmark = pytest.mark.soak("fuzz")
+
 lines = st.one_of(
     encoded(messages),
     encoded(messages),

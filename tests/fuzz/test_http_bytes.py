@@ -17,6 +17,8 @@ from tests.fuzz.grammar import SECRET, encoded, messages, mutated
 from tests.fuzz.program import Process, make_workspace
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.soak("fuzz")
+
 names = st.sampled_from(
     "Host Origin Content-Type Content-Length Transfer-Encoding Accept Mcp-Session-Id Mcp-Protocol-Version Mcp-Method "
     "Authorization Connection Expect Upgrade Last-Event-ID Cookie X".split()

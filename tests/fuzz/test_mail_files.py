@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from switchboard_mcp.mail.messages import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES,
 from switchboard_mcp.mail.store import message_validation
 from tests.fuzz.driver import fuzz
 from tests.fuzz.grammar import encoded, mutated, near, sometimes, texts, values
+
+pytestmark = pytest.mark.soak("fuzz")
 
 NOW = "2026-01-01T00:00:00Z"
 message = sometimes(

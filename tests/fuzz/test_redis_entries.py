@@ -18,7 +18,7 @@ from tests.e2e.redisserver import RedisServer, needs_redis
 from tests.fuzz.driver import fuzz
 from tests.fuzz.grammar import encoded, mutated, near, sometimes, texts
 
-pytestmark = needs_redis
+pytestmark = [needs_redis, pytest.mark.soak("fuzz")]
 PREFIX = "{switchboard}:"
 HASHES = ("agents", "teams", "workflows", "nodes", "names")
 

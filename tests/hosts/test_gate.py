@@ -16,7 +16,7 @@ from tests.e2e.workspaces import MOCK_CHILD, add_child, configure
 from tests.hosts.model import scripted
 from tests.hosts.programs import ClaudeCode, HostProgram, OpenCode, Stdio
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.soak("hosts")]
 
 ADD = {"action": "call", "subtool": "add", "args": {"a": 123456, "b": 654321}}
 SUM = "777777"

@@ -27,7 +27,6 @@ from tests.hosts.programs import (
     NOWHERE,
     PATIENCE_MS,
     WITH_SSE,
-    Codex,
     CopilotCli,
     HostProgram,
     Http,
@@ -37,6 +36,8 @@ from tests.hosts.recording_proxy import recorded
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e]
+# In `make test` each host calls a child over pipes; what else hosts do is in `make soak`.
+SOAK = pytest.mark.soak("hosts")
 
 SUITES = ["mock_suite", "tracker_suite"]
 # Whatever a host shows of a call, the sum comes from the child.
@@ -86,16 +87,19 @@ def serving(workspace: Path) -> list[str]:
     return [*SWITCHBOARD, "--workspace", str(workspace)]
 
 
+@SOAK
 def test_a_host_that_starts_switchboard_says_it_is_connected(host: HostProgram, suites: list[str]) -> None:
     host.configure(Stdio(suites), model=NOWHERE)
     assert host.says_connected()
 
 
+@SOAK
 def test_a_host_with_the_address_says_it_is_connected(host: HostProgram, web: Http) -> None:
     host.configure(web, model=NOWHERE)
     assert host.says_connected()
 
 
+@SOAK
 def test_a_host_with_a_wrong_token_does_not_say_so(host: HostProgram, web: Http) -> None:
     host.configure(web._replace(token="wrong"), model=NOWHERE)
     assert not host.says_connected()
@@ -113,6 +117,7 @@ def test_over_pipes_the_suites_are_listed_and_a_call_reaches_the_child(
     assert [tool["name"] for tool in answers[listing]["tools"]] == SUITES
 
 
+@SOAK
 def test_over_http_the_suites_are_listed_and_a_call_reaches_the_child(host: HostProgram, web: Http) -> None:
     with recorded(web.url) as proxy:
         use_a_suite(host, web._replace(url=proxy.url))
@@ -120,6 +125,7 @@ def test_over_http_the_suites_are_listed_and_a_call_reaches_the_child(host: Host
     assert "tools/list" in proxy.methods
 
 
+@SOAK
 @pytest.mark.parametrize("host", WITH_SSE, indirect=True, ids=lambda kind: kind.name)
 def test_over_http_with_sse_too(host: HostProgram, web: Http) -> None:
     with recorded(web.url.replace("/mcp", "/sse")) as proxy:
@@ -142,17 +148,10 @@ MEETING = child_script(
     Meeting().serve()
     """
 )
-# Some seconds for each host: the others run with ALL_HOSTS=1.
-SOME = {Codex}
-ONCE_MORE = pytest.mark.skipif(not os.environ.get("ALL_HOSTS"), reason="ALL_HOSTS=1 tests this host too")
 
 
-@pytest.mark.parametrize(
-    "host",
-    [pytest.param(kind, marks=[] if kind in SOME else ONCE_MORE) for kind in (*HOSTS, CopilotCli)],
-    indirect=True,
-    ids=lambda kind: kind.name,
-)
+@SOAK
+@pytest.mark.parametrize("host", [*HOSTS, CopilotCli], indirect=True, ids=lambda kind: kind.name)
 def test_a_host_started_three_times_at_once_starts_one_broker_and_has_the_suites_in_each(
     host: HostProgram, workspace: Path
 ) -> None:

@@ -27,6 +27,8 @@ from tests.patience import PATIENCE_S
 from tests.processes import MARK
 
 pytestmark = [pytest.mark.e2e]
+# One host in `make test`, all in `make soak`.
+SOAK = pytest.mark.soak("hosts")
 TRACKER = [*PYTHON, str(REPO / "examples" / "demo" / "tracker.py")]
 FILES = {
     ClaudeCode: ".claude.json",
@@ -36,7 +38,10 @@ FILES = {
 }
 
 
-@pytest.fixture(params=HOSTS, ids=lambda kind: kind.name)
+@pytest.fixture(
+    params=[pytest.param(kind, marks=() if kind is Codex else SOAK) for kind in HOSTS],
+    ids=lambda kind: kind.name,
+)
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> HostProgram:
     """A host that has two servers of its own, `mock` and `tracker`."""
     kind: type[HostProgram] = request.param
@@ -110,6 +115,7 @@ def test_one_healthy_switchboard_and_afterwards_what_there_was(host: HostProgram
         assert file.read_text() == text
 
 
+@SOAK
 def test_each_scope_of_claude_code_has_its_servers_behind_one_entry(tmp_path: Path) -> None:
     host = ClaudeCode(tmp_path / "home")
     host.command()

@@ -1,13 +1,7 @@
-"""Real hosts: the request that a host sends to its model has the selected or shortened text of a result, once.
-
-    ALL_HOSTS=1 COPILOT_CLI=… pytest tests/hosts/test_results.py
-
-runs it with every host; otherwise with the quickest one.
-"""
+"""Real hosts: the request that a host sends to its model has the selected or shortened text of a result, once."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +10,9 @@ import pytest
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.workspaces import add_child, scripted
 from tests.hosts.model import scripted as scripted_model
-from tests.hosts.programs import HOSTS, Codex, CopilotCli, HostProgram, Stdio
+from tests.hosts.programs import HOSTS, CopilotCli, HostProgram, Stdio
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.soak("hosts")]
 
 # The value is in the text and in the structured content; each host shows its model one of them, or both.
 CHILD = """
@@ -47,13 +41,10 @@ CASES = {
     "shortened": Case(300, {}, (FIRST, "tokens shown. More:"), (LAST,)),
     "one copy": Case(2, {}, (FIRST, "id-1-end"), ()),
 }
-ALL = bool(os.environ.get("ALL_HOSTS"))
 
 
-@pytest.mark.parametrize("kind", [*HOSTS, CopilotCli] if ALL else [Codex], ids=lambda kind: kind.name)
-@pytest.mark.parametrize(
-    "case", CASES.values() if ALL else [CASES["shortened"]], ids=CASES if ALL else ["shortened"]
-)
+@pytest.mark.parametrize("kind", [*HOSTS, CopilotCli], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_model_sees_what_was_selected_or_shortened_once(
     kind: type[HostProgram], case: Case, workspace: Path, tmp_path: Path
 ) -> None:
