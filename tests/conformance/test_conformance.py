@@ -31,22 +31,15 @@ RUNS = [
 ]
 # One of each kind of scenario, without those that measure time.
 QUICK_SERVER = {
-    "2025-11-25": (
-        "server-initialize",
-        "tools-call-elicitation",
-        "tools-call-sampling",
-        "resources-subscribe",
-    ),
+    "2025-11-25": ("tools-call-elicitation", "resources-subscribe"),
     "2026-07-28": (
-        "http-header-validation",
         "input-required-result-multi-round",
-        "prompts-get-with-args",
         "resources-read-text",
         "tools-call-with-progress",
         "tools-list",
     ),
 }
-QUICK_CLIENT = ("tools_call", "http-standard-headers", "sep-2322-client-request-state")
+QUICK_CLIENT = ("http-standard-headers", "sep-2322-client-request-state")
 # The most that happens: more scopes after a call, and a client with a key of its own.
 AUTHORIZATION = [
     ("auth-2026-07-28", "auth/scope-step-up"),

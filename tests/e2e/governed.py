@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.policy.launch.file_inspector import find_flaw
-from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
+from tests.e2e import command_server
+from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.workspaces import REPO, configure
-from tests.patience import PATIENCE_S
 
 SWITCH = "SWITCHBOARD_MCP_ENABLED"
 ON, OFF = {SWITCH: "true"}, {SWITCH: "false"}
@@ -56,16 +56,7 @@ def command(
     workspace: Path, *arguments: str, env: Mapping[str, str] = ON
 ) -> subprocess.CompletedProcess[str]:
     """Run one command of Switchboard."""
-    return subprocess.run(
-        [*SWITCHBOARD, *arguments],
-        cwd=workspace,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=5 * PATIENCE_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    return command_server.run(arguments, workspace, {**os.environ, **env})
 
 
 def ran(workspace: Path, *arguments: str) -> str:

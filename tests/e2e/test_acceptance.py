@@ -14,6 +14,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.cases import each_case
+from tests.e2e import shell
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure, faulty, scripted, write_child
 from tests.patience import PATIENCE_S
@@ -111,7 +113,7 @@ def test_the_schema_offers_every_setting_and_takes_the_examples() -> None:
     jsonschema.validate(json.loads((EXAMPLES / "playwright" / "switchboard.config.json").read_text()), SCHEMA)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "config",
     [
         {"discoverGlobs": ["mcps/*/.mcp.json"]},
@@ -310,14 +312,7 @@ def test_the_playwright_example_is_one_suite_with_a_careful_allow_list() -> None
 
 def test_a_dry_run_lists_the_current_subtools(workspace: Path) -> None:
     add_child(workspace, "mock", MOCK_CHILD)
-    ran = subprocess.run(
-        [*SWITCHBOARD, "--dry-run"],
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    ran = shell.run(workspace, "--dry-run")
     assert ran.returncode == 0
     for word in ("mock_suite", "click", "screenshot"):
         assert word in ran.stdout
@@ -355,7 +350,7 @@ def test_a_subtool_that_is_not_allowed_is_refused_in_the_promised_words(workspac
     assert error["message"] == "Subtool 'recordHar' not allowed by Switchboard (suite 'playwright')."
 
 
-@pytest.mark.parametrize("style", ["text", "json"])
+@each_case("style", ["text", "json"])
 def test_arguments_and_results_never_show_in_the_logs(workspace: Path, style: str) -> None:
     add_child(workspace, "mock", MOCK_CHILD)
     with switchboard(workspace, "--log-level", "debug", "--log-format", style) as host:

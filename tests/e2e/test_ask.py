@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
+from tests.cases import each_case
 from tests.e2e.asking import Json, Lender, Planner, code_of, lender, plan_of, step, words_of
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.messages_api import MessagesApi, messages_api
@@ -51,7 +52,11 @@ def wrap(workspace: Path, *children: str) -> None:
         )
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["api", "host-legacy", "host-modern"])
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=["api", pytest.param("host-legacy", marks=pytest.mark.soak("servers")), "host-modern"],
+)
 async def road(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, npm_bin: Callable[[str], str]
 ) -> AsyncIterator[Road]:
@@ -173,7 +178,7 @@ async def test_a_dry_run_gives_the_plan_and_runs_nothing(road: Road) -> None:
     assert not target.exists()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "expected"),
     [
         ({"steps": [step("read_txt_file", path="x")], "done": True}, "There is no subtool 'read_txt_file'."),

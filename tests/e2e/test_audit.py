@@ -14,10 +14,9 @@ import pytest
 
 from switchboard_mcp.observability.audit.verification import entries, verify
 from tests.e2e.host import SWITCHBOARD, switchboard
-from tests.e2e.shell import Done, run
+from tests.e2e.shell import Done, answered, run
 from tests.e2e.web import call, serving
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
-from tests.patience import PATIENCE_S
 
 FOLDER = ".switchboard/audit"
 SECRET_TOKEN = "a-token-of-alice-4711"
@@ -186,9 +185,7 @@ def test_decisions_of_governed_mode_are_recorded_whoever_makes_them(workspace: P
         workspace, {"governance": {"mode": "governed"}, "suites": {"mock": {"expose": {"allow": ["echo"]}}}}
     )
     for arguments in (["approve", "mock", "--yes"], ["lock", "mock"]):
-        subprocess.run(
-            [*SWITCHBOARD, *arguments], cwd=workspace, capture_output=True, timeout=PATIENCE_S, check=True
-        )
+        answered(run(workspace, *arguments))
     for switch in ("true", "false"):
         with switchboard(workspace, env={**os.environ, "SWITCHBOARD_MCP_ENABLED": switch}) as host:
             host.initialize()

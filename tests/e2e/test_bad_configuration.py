@@ -12,27 +12,16 @@ import pytest
 
 from tests.cases import each_case
 from tests.e2e.host import SWITCHBOARD, switchboard
-from tests.e2e.shell import run
+from tests.e2e.shell import complaint, run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, write_child
 from tests.patience import PATIENCE_S
 
 
 def refused(workspace: Path, *args: str) -> str:
     """What a start says that must be refused: exit code 2, nothing on stdout."""
-    ran = subprocess.run(
-        [*SWITCHBOARD, *args],
-        cwd=workspace,
-        input=b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n',
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert ran.returncode == 2, ran
-    assert ran.stdout == b""
-    said = ran.stderr.decode()
-    assert said.startswith("switchboard: ")
-    assert "Traceback" not in said
-    return said
+    ran = run(workspace, *args, stdin='{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    assert ran.stdout == ""
+    return complaint(ran, 2)
 
 
 # --- what stops the start --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.host import Json
 from tests.e2e.stress import survivors, tree, until
 from tests.e2e.web import Web, headers_of, modern, serving
@@ -77,8 +78,8 @@ def start_task(web: Web, token: str, *, through_suite: bool = False) -> str:
     return task
 
 
-@pytest.mark.parametrize("through_suite", [False, True])
-@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+@each_case("through_suite", [False, True])
+@each_case("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 def test_a_task_without_a_session_is_its_principals(web: Web, method: str, through_suite: bool) -> None:
     task = start_task(web, ANN, through_suite=through_suite)
     for other in (BOB, EVE, web.token):
@@ -146,7 +147,7 @@ def start_research(web: Web, token: str) -> tuple[Any, str]:
     return session, task
 
 
-@pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
+@each_case("method", ["tasks/get", "tasks/result", "tasks/cancel"])
 def test_a_task_of_a_session_is_that_sessions(legacy_web: Web, method: str) -> None:
     own, task = start_research(legacy_web, ANN)
     for token in (BOB, EVE, ANN):  # another session of the same principal as well

@@ -19,6 +19,7 @@ import pytest
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
+from tests.cases import each_case
 from tests.e2e.browser import Browser, browser, needs_axe, needs_browser
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.test_dashboard_api import AGENT, CHILDREN, ECHO, READER, api, call, make_workspace, seed_mail
@@ -537,7 +538,7 @@ def test_everything_can_be_reached_by_keys(page: Browser) -> None:
     assert page.run("return await page.evaluate(() => document.activeElement.id)") == "help"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("view", "selected", "opened"),
     [
         ("children", "tbody tr a:focus", "main .facts"),
@@ -625,7 +626,7 @@ FEED = """
 """
 
 
-@pytest.mark.parametrize("view", ["overview", "calls", "children/pinned/resources"])
+@each_case("view", ["calls", "children/pinned/resources"])
 def test_a_page_that_stays_open_keeps_a_limited_number_of_things(page: Browser, view: str) -> None:
     page.go(view)
     page.run(f"await page.evaluate(async () => {{ {FAKE_STREAM} }})")
@@ -762,7 +763,7 @@ def test_axe_finds_nothing_on_any_view_in_either_theme(page: Browser, web: Web) 
     page.run("await page.evaluate(() => { delete document.documentElement.dataset.theme })")
 
 
-@pytest.mark.parametrize("width", [400, 900, 1920])
+@each_case("width", [400, 900, 1920])
 def test_every_view_fits_its_width(page: Browser, width: int) -> None:
     page.run("await page.setViewportSize({width: args.width, height: 844})", width=width)
     wide = "return await page.evaluate(() => document.documentElement.scrollWidth)"
@@ -804,6 +805,7 @@ def test_a_wrong_token_is_refused_a_right_one_let_in_and_one_that_may_look_sees_
         other.sees("Log in")
 
 
+@pytest.mark.soak("servers")
 def test_a_hundred_children_and_very_many_messages_are_quick(tmp_path: Path) -> None:
     folder = make_workspace(tmp_path / "ws", mcpServers=many_children(tmp_path))
     many_messages(folder, MESSAGES)

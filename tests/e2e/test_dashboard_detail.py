@@ -19,6 +19,7 @@ from switchboard_mcp.mail.store import dead_letters, message_lookup
 from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
+from tests.cases import each_case
 from tests.e2e.host import Json
 from tests.e2e.test_dashboard_api import BOSS, CHILDREN, READER, api, make_workspace, seed_mail, until
 from tests.e2e.web import Answer, HostSession, Web, serving
@@ -185,7 +186,7 @@ def test_only_those_who_may_act_see_arguments_and_results(web: Web, host: HostSe
     assert b"only for some" in api(web, path, **bearer(OPERATOR)).body
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("args", "hidden"),
     [
         ({"message": f"the key is {SECRET}"}, SECRET),

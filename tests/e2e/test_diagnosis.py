@@ -279,7 +279,7 @@ def refusing_hosts(status: int, body: bytes) -> Iterator[str]:
             thread.join()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "body"),
     [
         (403, b"Access is only allowed at localhost:8931"),

@@ -13,6 +13,7 @@ import mcp_types as types
 import pytest
 import pytest_asyncio
 
+from tests.cases import each_case
 from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
 from tests.e2e.sdk import Mode, Sdk, sdk_host, sdk_web_host, text_of
 from tests.e2e.stress import until
@@ -206,7 +207,7 @@ async def use(sdk: Sdk, tool: str, **args: Any) -> str:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(
+@each_case(
     ("tool", "args", "asked", "told"),
     [
         ("trigger-sampling-request", {"prompt": "hi"}, "sampling", "said the model"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.host import Json, switchboard
 from tests.e2e.shell import run
 from tests.e2e.workspaces import REPO, configure, write_child
@@ -143,7 +144,7 @@ def test_the_stamp_holds_a_hash_and_a_version_and_nothing_else(governed: Path) -
     assert sorted(found["stamp"]) == ["contentHash", "schemaVersion"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_each_artifact_fits_its_published_schema(governed: Path, name: str) -> None:
     schema = json.loads(
         (REPO / f"src/switchboard_mcp/schemas/switchboard.evidence-{name}.schema.json").read_text()

@@ -254,40 +254,43 @@ def picky(
     return scripted(f"{head}\n{PICKY}")
 
 
-@pytest.mark.parametrize("exits", [False, True], ids=["it stays", "it exits with its refusal"])
-@pytest.mark.parametrize("code", [-32602, -32022, -32000])
-@pytest.mark.parametrize(
-    ("version", "supported"),
-    [
-        ("2024-11-05", ["2024-11-05"]),
-        ("2025-06-18", ["2023-01-01", "2025-06-18", "2024-11-05", "2031-01-01"]),
-    ],
-)
 def test_a_child_that_names_its_versions_is_asked_again_with_the_newest_common_one_and_remembered(
-    beside: Path, tmp_path: Path, version: str, supported: list[str], code: int, exits: bool
+    workspace: Path, tmp_path: Path
 ) -> None:
-    record = tmp_path / "record"
-    add_child(beside, "sick", picky(record, version, supported, code, exits=exits))
-    with switchboard(beside) as host:
-        assert host.call("sick_suite", "echo", message="hi")["content"][0]["text"] == "hi"
-    assert record.read_text().split() == ["2025-11-25", version]
-    with switchboard(beside) as host:
-        assert host.call("sick_suite", "echo", message="hi")["content"][0]["text"] == "hi"
-    assert record.read_text().split() == ["2025-11-25", version, version]
+    versions = {
+        "2024-11-05": ["2024-11-05"],
+        "2025-06-18": ["2023-01-01", "2025-06-18", "2024-11-05", "2031-01-01"],
+    }
+    expected: dict[str, str] = {}
+    for version, supported in versions.items():
+        for code in (-32602, -32022, -32000):
+            for exits in (False, True):
+                name = f"kid-{len(expected)}"
+                expected[name] = version
+                add_child(workspace, name, picky(tmp_path / name, version, supported, code, exits=exits))
+    for start in (1, 2):
+        with switchboard(workspace) as host:
+            for name in expected:
+                assert host.call(f"{name}_suite", "echo", message=name)["content"][0]["text"] == name
+        asked = {name: (tmp_path / name).read_text().split() for name in expected}
+        assert asked == {name: ["2025-11-25", *[version] * start] for name, version in expected.items()}
 
 
-@pytest.mark.parametrize(
-    ("supported", "quoted"),
-    [(["2023-01-01"], "2023-01-01"), (["2025-11-25"], "Unsupported version"), ([], "Unsupported version")],
-)
 def test_a_child_without_a_common_version_is_refused_with_what_it_said(
-    beside: Path, tmp_path: Path, supported: list[str], quoted: str
+    workspace: Path, tmp_path: Path
 ) -> None:
-    add_child(beside, "sick", picky(tmp_path / "record", "2023-01-01", supported))
-    with switchboard(beside) as host:
-        error = failure_of(host)
-    assert error["code"] == "child_protocol"
-    assert quoted in error["message"]
+    quoted = {
+        "2023-01-01": ["2023-01-01"],
+        "Unsupported version": ["2025-11-25"],
+        "Unsupported version ": [],
+    }
+    for number, supported in enumerate(quoted.values()):
+        add_child(workspace, f"kid-{number}", picky(tmp_path / "record", "2023-01-01", supported))
+    with switchboard(workspace) as host:
+        for number, text in enumerate(quoted):
+            error = host.failure(f"kid-{number}_suite", **CALL)
+            assert error["code"] == "child_protocol"
+            assert text.strip() in error["message"]
 
 
 HEADERS_ONLY = """

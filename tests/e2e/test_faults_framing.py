@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.faults import Serve, ask, check_answers, echo, error, starts, text
 from tests.e2e.host import Host, switchboard
 from tests.e2e.stress import (
@@ -45,7 +46,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 class TestFraming:
     """What comes out of a child's stdout besides plain lines."""
 
-    @pytest.mark.parametrize("mode", ODD_WRITERS)
+    @each_case("mode", ODD_WRITERS)
     def test_a_child_is_understood_however_it_writes(self, odd: Host, mode: str) -> None:
         ids = [ask(odd, f"{mode}_suite", message=f"é {number}") for number in range(5)]
         assert [text(odd.answer(id)["result"]) for id in ids] == [f"é {number}" for number in range(5)]

@@ -88,7 +88,7 @@ QUICK = {
 
 @pytest.mark.parametrize(
     ("era", "front", "child"),
-    [pytest.param(*row, marks=() if row in QUICK else pytest.mark.soak("conformance")) for row in ROWS],
+    [pytest.param(*row, marks=() if row in QUICK else pytest.mark.soak("servers")) for row in ROWS],
 )
 def test_a_host_hears_what_it_would_hear_directly(
     workspace: Path, addresses: dict[str, str], era: str, front: str, child: str

@@ -13,6 +13,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
+from tests.e2e import shell
 from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.sdk import Mode, Sdk, sdk_host, text_of
 from tests.e2e.web import headers_of, modern, serving
@@ -117,15 +118,7 @@ def test_a_host_that_cannot_ask_waits_for_an_answer_from_a_shell(files: Path) ->
             pass
         (question,) = questions
         assert (question["child"], question["subtool"]) == ("files", "write")
-        piped = subprocess.run(
-            [*SWITCHBOARD, "approvals", "allow", question["id"]],
-            cwd=files,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        piped = shell.run(files, "approvals", "allow", question["id"])
         assert piped.returncode == 1
         assert "only be answered from a terminal" in piped.stderr
         assert at_terminal(files, "approvals", "allow", question["id"]).returncode == 0

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cases import each_case
 from tests.e2e.governed import command
 from tests.e2e.workspaces import REPO
 
@@ -29,10 +30,9 @@ RUNS = [
 COMMANDS = [shlex.split(line)[1:] for line in RUNS if line.startswith("switchboard ")]
 
 
-@pytest.fixture
-def example(tmp_path: Path) -> Path:
-    """A copy, as a checkout has it."""
-    return Path(shutil.copytree(EXAMPLE, tmp_path / "checkout"))
+def checkout(folder: Path) -> Path:
+    """Return a copy of the example."""
+    return Path(shutil.copytree(EXAMPLE, folder / "checkout"))
 
 
 @pytest.fixture
@@ -57,8 +57,9 @@ def test_the_workflow_has_every_gate() -> None:
 
 @pytest.mark.usefixtures("server")
 def test_every_command_of_the_workflow_passes_on_a_fresh_checkout_and_changes_no_committed_file(
-    example: Path,
+    tmp_path: Path,
 ) -> None:
+    example = checkout(tmp_path)
     for words in COMMANDS:
         done = command(example, *words)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
@@ -78,8 +79,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_without_its_approval_fails_the_workflow(example: Path, name: str) -> None:
+@each_case("name", CHANGES)
+def test_a_change_without_its_approval_fails_the_workflow(tmp_path: Path, name: str) -> None:
+    example = checkout(tmp_path)
     file, old, new = CHANGES[name]
     path = example / file
     assert old in path.read_text()

@@ -15,6 +15,7 @@ from switchboard_mcp.config.files.approvals import Approvals, approvals_path, re
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.policy.approved_settings import approve_settings, section_statuses
 from switchboard_mcp.suites import sanitize
+from tests.cases import each_case
 from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.servers import Servers
 from tests.e2e.shell import run
@@ -229,9 +230,7 @@ def test_prompts_that_the_lock_does_not_hold_are_blocked_and_what_was_edited_the
         assert host.result("prompts/get", {"name": "kid__plan"}) == {"messages": []}
 
 
-@pytest.mark.parametrize(
-    ("prompts", "told"), [("none", "has not listed its prompts"), (None, "exited with code 3")]
-)
+@each_case(("prompts", "told"), [("none", "has not listed its prompts"), (None, "exited with code 3")])
 def test_a_child_that_does_not_tell_its_prompts_is_not_said_to_have_other_ones(
     workspace: Path, prompts: str | None, told: str
 ) -> None:
@@ -362,7 +361,7 @@ def test_another_launch_is_not_what_was_locked(governed: Path) -> None:
         assert str(folder / ".mcp.json") in error["message"]
 
 
-@pytest.mark.parametrize("mode", ["governed", "open"])
+@each_case("mode", ["governed", "open"])
 def test_a_lock_that_was_edited_by_hand_is_noticed(governed: Path, mode: str) -> None:
     if mode == "open":
         configure(governed, {})
@@ -459,7 +458,7 @@ def test_check_names_what_is_not_locked_and_what_is_gone_and_what_does_not_start
     assert "Everything matches the lock." in cli(workspace, "lock", "--check")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "told"),
     [
         (["nobody"], "There is no child 'nobody'"),
@@ -542,7 +541,7 @@ def harmless(text: str, limit: int) -> None:
     assert sanitize.clean(text) == text
 
 
-@pytest.mark.parametrize("mode", ["governed", "open"])
+@each_case("mode", ["governed", "open"])
 def test_oversized_tool_description_shrunk(workspace: Path, mode: str) -> None:
     schema = {"type": "object", "properties": {"message": {"type": "string", "description": HOSTILE}}}
     hostile = tool(description=HOSTILE, inputSchema=schema, isReadable=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 
-from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
+from tests.e2e import shell
+from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.web import serving
 from tests.e2e.workspaces import add_child, configure, faulty, scripted
 from tests.patience import PATIENCE_S
@@ -97,13 +97,7 @@ def test_a_slow_start_is_told_and_goes_on_where_the_gate_allows_it(workspace: Pa
 
 def status(workspace: Path, *arguments: str) -> tuple[int, Json]:
     """`switchboard status --json`."""
-    ran = subprocess.run(
-        [*SWITCHBOARD, "status", "--json", *arguments],
-        cwd=workspace,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    ran = shell.run(workspace, "status", "--json", *arguments)
     told: Json = json.loads(ran.stdout)
     return ran.returncode, told
 
@@ -136,22 +130,8 @@ def test_status_and_doctor_tell_of_an_unhealthy_child_of_the_server_that_runs(wo
         assert (kid["health"], kid["lastFailure"]["code"]) == ("unhealthy", "child_unhealthy")
         assert kid["pid"] > 0
         assert kid["subtools"] == 2
-        shown = subprocess.run(
-            [*SWITCHBOARD, "status"],
-            cwd=workspace,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        shown = shell.run(workspace, "status")
         assert "unhealthy" in shown.stdout
-        doctor = subprocess.run(
-            [*SWITCHBOARD, "doctor"],
-            cwd=workspace,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        doctor = shell.run(workspace, "doctor")
         assert doctor.returncode == 1
         assert "sends no calls to child 'kid': it is unhealthy" in doctor.stdout

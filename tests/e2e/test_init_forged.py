@@ -11,9 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from switchboard_mcp.setup.journal import FileChange, Journal, begin, encode, journal_folder, perform
+from tests.cases import each_case
 from tests.e2e.host import SWITCHBOARD
 from tests.e2e.test_init import run
 from tests.hostfiles import Person
@@ -48,8 +48,8 @@ def forge(place: Path, victim: Path, state: str, **record: object) -> None:
         path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-@pytest.mark.parametrize("state", ["begun", "done"])
-@pytest.mark.parametrize("record", [{}, {"before": ""}, {"backup": "../../../../home/.secret"}])
+@each_case("state", ["begun", "done"])
+@each_case("record", [{}, {"before": ""}, {"backup": "../../../../home/.secret"}])
 def test_a_journal_in_a_workspace_is_shown_and_never_acted_on(
     tmp_path: Path, state: str, record: dict[str, object]
 ) -> None:
@@ -70,7 +70,7 @@ def test_a_journal_in_a_workspace_is_shown_and_never_acted_on(
     assert run(person, "revert", "--json", "--yes").json["copiesInWorkspace"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change", ["path", "state", "workspace", "seal", "seal of nobody", "no key", "mode", "link", "copy"]
 )
 def test_a_journal_that_was_changed_is_refused(tmp_path: Path, change: str) -> None:
@@ -127,7 +127,7 @@ def interrupt(person: Person, change: FileChange) -> None:
     journal.mark("begun")
 
 
-@pytest.mark.parametrize("answer", ["n", "y"])
+@each_case("answer", ["n", "y"])
 def test_an_interrupted_run_is_undone_only_when_the_person_agrees(tmp_path: Path, answer: str) -> None:
     person = Person(tmp_path, "codex")
     config = person.workspace / "switchboard.config.json"
@@ -153,7 +153,7 @@ def test_an_interrupted_run_is_undone_only_when_the_person_agrees(tmp_path: Path
 LINKS = (".switchboard", ".switchboard/mcps", ".switchboard/backup", ".switchboard/mcps/tool")
 
 
-@pytest.mark.parametrize("link", LINKS)
+@each_case("link", LINKS)
 def test_a_folder_of_a_workspace_that_is_a_link_is_not_followed(tmp_path: Path, link: str) -> None:
     person = Person(tmp_path, "codex")
     outside = person.home / "outside"

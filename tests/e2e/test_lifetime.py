@@ -47,7 +47,7 @@ def begin_endless_call(host: Host) -> None:
 
 def started_for(host: Host) -> list[psutil.Process]:
     """All processes of a session but that which the host has started, or those of the test's broker."""
-    if os.environ.get("SWITCHBOARD_BROKER") != "on":
+    if os.environ.get("SWITCHBOARD_BROKER") == "off":
         return psutil.Process(host.process.pid).children(recursive=True)
     mark, found = os.environ[MARK], []
     for process in psutil.process_iter():
@@ -59,7 +59,7 @@ def started_for(host: Host) -> list[psutil.Process]:
 
 def check_gone(*processes: psutil.Process | int) -> None:
     """No process is left of a session that has ended; with a broker, soon."""
-    if os.environ.get("SWITCHBOARD_BROKER") == "on":
+    if os.environ.get("SWITCHBOARD_BROKER") != "off":
         until(lambda: not any(map(lives, processes)), "the broker has ended, and all that it has started")
     assert not [process for process in processes if lives(process)]
 
@@ -93,6 +93,7 @@ def test_the_end_of_stdin_ends_it_with_code_0(mocked: Path) -> None:
 @pytest.mark.parametrize("command", [SWITCHBOARD, WITHOUT_UVLOOP], ids=["as-installed", "without-uvloop"])
 def test_answers_under_way_are_delivered_after_the_end_of_stdin(command: list[str], mocked: Path) -> None:
     with Host(command, cwd=mocked) as host:
+        host.introspect("mock_suite")  # a start that takes seconds would be given up when the host has left
         slow = host.ask("tools/call", call("slow", seconds=0.2, steps=1))
         introspection = host.ask("tools/call", {"name": "mock_suite", "arguments": {"action": "introspect"}})
         unknown = host.ask("tools/call", call("no_such_tool"))
@@ -109,6 +110,7 @@ def test_a_large_answer_is_delivered_whole_after_the_end_of_stdin(workspace: Pat
     add_child(workspace, "large", faulty("big", "8"))
     configure(workspace, WHOLE_RESULTS)
     with switchboard(workspace) as host:
+        host.introspect("large_suite")  # a start that takes seconds would be given up when the host has left
         asked = host.ask(
             "tools/call", {"name": "large_suite", "arguments": {"action": "call", "subtool": "big"}}
         )
@@ -204,7 +206,7 @@ def test_half_a_message_at_the_end_is_no_hindrance(mocked: Path) -> None:
 
 
 def test_requests_may_come_from_a_file_and_answers_go_to_one(mocked: Path) -> None:
-    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call("echo", message="filed")}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     asked, answered = mocked / "asked", mocked / "answered"
     asked.write_text(json.dumps(request) + "\n")
     with asked.open() as stdin, answered.open("w") as stdout:
@@ -219,7 +221,7 @@ def test_requests_may_come_from_a_file_and_answers_go_to_one(mocked: Path) -> No
         )
     assert ran.returncode == 0
     (answer,) = map(json.loads, answered.read_text().splitlines())
-    assert answer["result"]["content"][0]["text"] == "filed"
+    assert [tool["name"] for tool in answer["result"]["tools"]] == ["mock_suite"]
 
 
 @pytest.mark.usefixtures("served")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -189,14 +188,7 @@ def test_a_name_is_free_again_when_its_host_was_killed(desk: Path) -> None:
 def test_commands_know_the_desk_as_a_child(workspace: Path, exposure: str) -> None:
     configure(workspace, {"mail": {"enabled": True, "exposure": exposure}})
     for command in (["doctor"], ["list"], ["--dry-run"]):
-        ran = subprocess.run(
-            [*SWITCHBOARD, *command],
-            cwd=workspace,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        ran = run(workspace, *command)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert "mail_suite" in ran.stdout
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.cli.index import MAIL_COMMANDS
+from tests.cases import each_case
 from tests.e2e.host import switchboard
 from tests.e2e.shell import run
 from tests.e2e.workspaces import configure
@@ -222,14 +223,7 @@ def test_mail_that_waits_with_nobody_woken_is_warned_of(shell: Shell, workspace:
     assert "and nobody was notified" in shell.run("agents").stderr
     (entry,) = [each for each in shell.ask("agents")["agents"] if each["name"] == "coder"]
     assert entry["starving"]
-    doctor = subprocess.run(
-        [*COMMAND[:-1], "doctor"],
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    doctor = run(workspace, "doctor")
     assert "1 message for agent 'coder'" in doctor.stdout
     shell.say("inbox", "--as", "coder")
     assert "nobody was notified" not in shell.run("agents").stderr
@@ -406,7 +400,7 @@ def test_mail_that_came_in_a_turn_that_the_hook_has_continued_wakes_the_host_aft
     assert "2 unread messages for 'coder'" in woken.stderr
 
 
-@pytest.mark.parametrize(
+@each_case(
     "variables",
     [{"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"}, {"CLAUDE_CODE_SESSION_ATTENDED": "0"}],
     ids=["-p", "unattended"],
@@ -459,7 +453,7 @@ def test_what_was_settled_long_ago_is_pruned(shell: Shell) -> None:
     assert "--older missing" in shell.refused("prune", code=2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "arguments",
     [
         ("send", "coder", "hello"),
@@ -471,7 +465,7 @@ def test_what_was_settled_long_ago_is_pruned(shell: Shell) -> None:
         ("workflow", "start", "hand-off", "--part", "giver=coder", "--part", "taker=lead"),
     ],
 )
-@pytest.mark.parametrize("name", ["overseer", "Overseer", "Ada", "ada"])
+@each_case("name", ["overseer", "Overseer", "Ada", "ada"])
 def test_a_shell_acts_neither_as_the_overseer_nor_as_the_holder_of_a_token(
     shell: Shell, arguments: tuple[str, ...], name: str
 ) -> None:
@@ -507,7 +501,7 @@ def test_only_files_of_the_workspace_are_sent_unless_the_user_says_so(shell: She
     assert bodies == ["ours", "ours", "ours", "of somebody else"]
 
 
-@pytest.mark.parametrize("reader", ["inbox", "hook"])
+@each_case("reader", ["inbox", "hook"])
 def test_a_file_dropped_under_a_name_as_people_write_it_is_read_by_the_agent(
     shell: Shell, reader: str
 ) -> None:

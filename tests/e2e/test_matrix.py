@@ -109,7 +109,7 @@ IMPOSSIBLE: dict[tuple[str, str], str] = {
 def rows(all_rows: list[Row], quick: list[Row]) -> list[Any]:
     """Return the parameters for these rows: those that are not `quick` are part of `make soak`."""
     assert set(quick) <= set(all_rows)
-    soak = pytest.mark.soak("conformance")
+    soak = pytest.mark.soak("servers")
     return [pytest.param(row, marks=() if row in quick else soak) for row in all_rows]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.shell import Done, run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, read_record, recorded
 
@@ -50,7 +51,7 @@ def figures(done: Done) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("tokenizer", ["estimate", "o200k"])
+@each_case("tokenizer", ["estimate", "o200k"])
 def test_a_catalog_is_measured(workspace: Path, catalog: str, tokenizer: str) -> None:
     found = figures(run(workspace, "tokens", "--catalog", catalog, "--json", "--tokenizer", tokenizer))
     assert len(found["servers"]) == 6
@@ -111,7 +112,7 @@ def test_find_looks_through_what_is_known_and_shows_no_denied_subtool(workspace:
     assert run(workspace, "find", "crash").returncode == 1
 
 
-@pytest.mark.parametrize("command", ["tokens", "find"])
+@each_case("command", ["tokens", "find"])
 def test_a_catalog_that_is_none_is_refused_with_its_name(workspace: Path, command: str) -> None:
     done = run(workspace, command, *(["x"] if command == "find" else []), "--catalog", "nowhere.json")
     assert done.returncode == 2

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.host import SWITCHBOARD, Host, Json, switchboard
+from tests.e2e import shell
+from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.test_serving_imports import CALL, INTROSPECT, LIST, loaded
 from tests.e2e.web import serving
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child, configure
-from tests.patience import PATIENCE_S
 
 EXAMPLE = REPO / "examples" / "middleware"
 
@@ -68,19 +67,10 @@ def test_progress_passes_through_the_example(host: Host) -> None:
 
 
 def test_the_commands_of_the_readme_do_what_it_says(example: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*SWITCHBOARD, *arguments],
-            cwd=example,
-            env={**os.environ, "PYTHONPATH": str(EXAMPLE)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-
     readme = (EXAMPLE / "README.md").read_text()
-    fine, refused = run("call", "mock", "echo"), run("call", "mock", "crash")
+    fine, refused = (
+        shell.run(example, "call", "mock", tool, PYTHONPATH=str(EXAMPLE)) for tool in ("echo", "crash")
+    )
     assert fine.stdout.strip() == "nothing to say"
     assert refused.returncode == 1
     assert fine.stdout in readme
@@ -90,21 +80,17 @@ def test_the_commands_of_the_readme_do_what_it_says(example: Path) -> None:
 
 def test_middleware_that_cannot_be_loaded_is_told_at_the_start(workspace: Path) -> None:
     configure(workspace, {"middleware": ["no_such_module:anything"]})
-    ran = subprocess.run(
-        [*SWITCHBOARD, "list"], cwd=workspace, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    ran = shell.run(workspace, "list")
     assert ran.returncode == 2
     assert "middleware[0]: middleware 'no_such_module:anything' cannot be loaded" in ran.stderr
 
 
 def test_a_server_whose_middleware_cannot_be_loaded_does_not_serve(workspace: Path) -> None:
     configure(workspace, {"middleware": ["no_such_module:anything"]})
-    ran = subprocess.run(
-        SWITCHBOARD, cwd=workspace, input=b"", capture_output=True, timeout=PATIENCE_S, check=False
-    )
+    ran = shell.run(workspace)
     assert ran.returncode == 2
-    assert b"no_such_module" in ran.stderr
-    assert b"Traceback" not in ran.stderr
+    assert "no_such_module" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_limits_and_pages_through_a_real_child(workspace: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.workspaces import MOCK_CHILD, add_child, faulty, read_record, recorded, scripted
 
@@ -19,7 +20,7 @@ def slow(seconds: float, steps: int) -> Json:
 # --- progress --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("token", [7, "seven", "a b é", 0])
+@each_case("token", [7, "seven", "a b é", 0])
 def test_progress_carries_the_token_of_the_host(mock: Host, token: int | str) -> None:
     result = mock.result("tools/call", {**slow(0.003, 3), "_meta": {"progressToken": token}})
     assert result["content"][0]["text"] == "done after 3 steps"
@@ -92,7 +93,7 @@ def test_a_host_that_waits_for_a_start_is_told_so(workspace: Path) -> None:
 # --- cancellation ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("id", [41, "forty-one"])
+@each_case("id", [41, "forty-one"])
 def test_a_cancelled_call_reaches_the_child_and_is_not_answered(
     workspace: Path, tmp_path: Path, id: int | str
 ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,12 +16,12 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from tests.cases import each_case
 from tests.children.leaky import disguises
-from tests.e2e import shell
-from tests.e2e.host import SWITCHBOARD, Json, switchboard
+from tests.e2e import command_server, shell
+from tests.e2e.host import Json, switchboard
 from tests.e2e.web import call, request, serving
 from tests.e2e.workspaces import PYTHON, REPO, add_child, configure, write_child
-from tests.patience import PATIENCE_S
 
 # One run of everything serves all tests here.
 
@@ -173,16 +172,7 @@ def through_commands(workspace: Path, env: dict[str, str]) -> dict[str, str]:
     outputs = {}
     for arguments in asked:
         for more in ([], ["--json", "--log-level", "debug"]):
-            ran = subprocess.run(
-                [*SWITCHBOARD, *arguments, *more],
-                cwd=workspace,
-                env=env,
-                input="",
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_S,
-                check=False,
-            )
+            ran = command_server.run([*arguments, *more], workspace, env)
             outputs[" ".join((*arguments[:2], *more[:1]))] = ran.stdout + ran.stderr
     return outputs
 
@@ -236,7 +226,7 @@ def forms(secret: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", SECRETS)
+@each_case("name", SECRETS)
 def test_no_planted_secret_is_in_any_output(outputs: dict[str, str], name: str) -> None:
     token = outputs["token of the start"]
     assert token
@@ -283,7 +273,7 @@ def test_what_a_child_answers_passes_as_it_came(mirror: int, workspace: Path) ->
     assert json.loads(block["text"]) == ARGS
 
 
-@pytest.mark.parametrize("size", [100, 2_500, 30_000])
+@each_case("size", [100, 2_500, 30_000])
 def test_a_secret_of_any_length_is_masked_in_what_a_child_writes_to_stderr(
     workspace: Path, size: int
 ) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.e2e.host import Host, Json, switchboard
 from tests.e2e.shell import run
 from tests.e2e.workspaces import MOCK_CHILD, add_child, configure, scripted, write_child
@@ -68,23 +71,19 @@ def test_a_suite_tool_has_a_small_schema_and_no_tool_of_its_child(workspace: Pat
     assert tool["inputSchema"] == SCHEMA
 
 
-@pytest.mark.parametrize(
-    ("own", "suite", "description"),
-    [
-        ({"switchboardDescription": "A.", "description": "C."}, {"description": "B."}, "A."),
-        ({"description": "C."}, {"description": "B."}, "B."),
-        ({"description": "C."}, {}, "C."),
-        ({}, {}, "Tools of the MCP server 'child'."),
-    ],
-)
-def test_the_description_comes_from_the_best_source(
-    workspace: Path, own: Any, suite: Any, description: str
-) -> None:
-    write_child(workspace, "child", {"name": "child", "command": "true", **own})
-    configure(workspace, {"suites": {"child": suite}})
+def test_the_description_comes_from_the_best_source(workspace: Path) -> None:
+    cases: dict[str, tuple[Json, Json, str]] = {
+        "all": ({"switchboardDescription": "A.", "description": "C."}, {"description": "B."}, "A."),
+        "suite": ({"description": "C."}, {"description": "B."}, "B."),
+        "own": ({"description": "C."}, {}, "C."),
+        "none": ({}, {}, "Tools of the MCP server 'none'."),
+    }
+    for name, (own, _, _) in cases.items():
+        write_child(workspace, name, {"name": name, "command": "true", **own})
+    configure(workspace, {"suites": {name: suite for name, (_, suite, _) in cases.items()}})
     with switchboard(workspace) as host:
-        (tool,) = host.tools()
-    assert tool["description"] == description
+        found = {tool["name"]: tool["description"] for tool in host.tools()}
+    assert found == {f"{name}_suite": description for name, (*_, description) in cases.items()}
 
 
 INTRODUCED = """
@@ -100,24 +99,25 @@ INTRODUCED = """
 """
 
 
-@pytest.mark.parametrize(
-    ("server", "instructions", "description"),
-    [
-        ({"description": "Maps and routes.", "title": "Maps"}, "Use it wisely.", "Maps and routes."),
-        ({"title": "Maps"}, "Finds places. Then plans\u200b routes.", "Finds places. Then plans routes."),
-        ({"title": "Maps"}, "", "Tools of Maps."),
-        ({"title": None}, "", "Tools of the MCP server 'child'."),
-    ],
-)
-def test_a_server_describes_itself_unless_the_config_does(
-    workspace: Path, server: Any, instructions: str, description: str
-) -> None:
-    code = INTRODUCED.replace("SERVER", repr(server)).replace("INSTRUCTIONS", repr(instructions))
-    add_child(workspace, "child", scripted(code))
+def test_a_server_describes_itself_unless_the_config_does(workspace: Path) -> None:
+    cases: dict[str, tuple[Json, str, str]] = {
+        "described": ({"description": "Maps and routes.", "title": "Maps"}, "Use it.", "Maps and routes."),
+        "instructed": (
+            {"title": "Maps"},
+            "Finds places. Then plans\u200b routes.",
+            "Finds places. Then plans routes.",
+        ),
+        "titled": ({"title": "Maps"}, "", "Tools of Maps."),
+        "named": ({"title": None}, "", "Tools of the MCP server 'named'."),
+    }
+    for name, (server, instructions, _) in cases.items():
+        code = INTRODUCED.replace("SERVER", repr(server)).replace("INSTRUCTIONS", repr(instructions))
+        add_child(workspace, name, scripted(code))
     with switchboard(workspace) as host:
-        host.introspect("child_suite")
-        (tool,) = host.tools()
-    assert tool["description"] == f"{description} Subtools: echo."
+        for name in cases:
+            host.introspect(f"{name}_suite")
+        found = {tool["name"]: tool["description"] for tool in host.tools()}
+    assert found == {f"{name}_suite": f"{text} Subtools: echo." for name, (*_, text) in cases.items()}
 
 
 def test_always_load_marks_the_suites_that_ask_for_it(workspace: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_suite_answers_to_its_name_whatever_became_of_the_childs(workspace: Pa
 # --- size ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     "description", ["", "Long words about what it does. " * 100, "説明" * 1000, '"\\\n' * 500], ids=len
 )
 def test_two_hundred_children_fit_into_fifty_kilobytes(workspace: Path, description: str) -> None:
@@ -212,7 +212,7 @@ STATELESS = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-FAMILIES = pytest.mark.parametrize("family", [{}, {"_meta": STATELESS}], ids=["legacy", "stateless"])
+FAMILIES: tuple[Json, ...] = ({}, {"_meta": STATELESS})
 
 
 def crowd(workspace: Path, count: int = 1000) -> list[str]:
@@ -241,70 +241,70 @@ def names_in(pages: list[Json]) -> list[str]:
     return [tool["name"] for page in pages for tool in page["tools"]]
 
 
-@FAMILIES
-def test_a_thousand_children_are_listed_in_pages_and_the_first_holds_what_matters(
-    workspace: Path, family: Json
-) -> None:
+def test_a_thousand_children_are_listed_in_pages_and_the_first_holds_what_matters(workspace: Path) -> None:
     everything = crowd(workspace)
-    with switchboard(workspace) as host:
-        pages = read_pages(host, family)
-        assert "tools.list_paged" in host.stderr
-        assert host.stderr.count("tools.list_paged") == 1
-    listed = names_in(pages)
-    suites = [tool for page in pages for tool in page["tools"] if tool["name"] != "echo"]
-    assert [tool["name"] for tool in suites if set(tool["inputSchema"]["properties"]) != PROPERTIES] == []
-    assert len(pages) > 1
-    assert sorted(listed) == everything
-    assert listed[:5] == ["mail_suite", "switchboard_suite", "echo", "child-0777_suite", "zoo_suite"]
-    assert listed[5:] == sorted(listed[5:])
-    for tool in pages[0]["tools"][:2]:
-        assert tool["inputSchema"] == SCHEMA
-        assert len(tool["description"]) > 40
+    for family in FAMILIES:
+        with switchboard(workspace) as host:
+            pages = read_pages(host, family)
+            host.close()
+            # The broker says so once.
+            assert host.stderr.count("tools.list_paged") == (0 if family else 1)
+        listed = names_in(pages)
+        suites = [tool for page in pages for tool in page["tools"] if tool["name"] != "echo"]
+        assert [tool["name"] for tool in suites if set(tool["inputSchema"]["properties"]) != PROPERTIES] == []
+        assert len(pages) > 1
+        assert sorted(listed) == everything
+        assert listed[:5] == ["mail_suite", "switchboard_suite", "echo", "child-0777_suite", "zoo_suite"]
+        assert listed[5:] == sorted(listed[5:])
+        for tool in pages[0]["tools"][:2]:
+            assert tool["inputSchema"] == SCHEMA
+            assert len(tool["description"]) > 40
 
 
-@FAMILIES
-@pytest.mark.parametrize("cursor", ["x", "1", "1.", "1.0123456789abcdef", "0.{stamp}", "-1.{stamp}", "99.{stamp}",
-                                    "1.{stamp}.", "١.{stamp}", "9" * 5000 + ".{stamp}", 5, ["1"]], ids=str)  # fmt: skip
-def test_a_cursor_that_was_never_issued_is_an_invalid_param(
-    workspace: Path, family: Json, cursor: object
-) -> None:
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A Switchboard whose list has several pages."""
+    workspace = tmp_path_factory.mktemp("crowded")
     crowd(workspace, 600)
-    with switchboard(workspace) as host:
-        _, stamp = host.result("tools/list", family)["nextCursor"].split(".")
+    with switchboard(workspace, env={**os.environ, "XDG_CACHE_HOME": str(workspace / "cache")}) as host:
+        yield host
+
+
+@each_case("cursor", ["x", "1", "1.", "1.0123456789abcdef", "0.{stamp}", "-1.{stamp}", "99.{stamp}",
+                      "1.{stamp}.", "١.{stamp}", "9" * 5000 + ".{stamp}", 5, ["1"]], ids=str)  # fmt: skip
+def test_a_cursor_that_was_never_issued_is_an_invalid_param(crowded: Host, cursor: object) -> None:
+    for family in FAMILIES:
+        _, stamp = crowded.result("tools/list", family)["nextCursor"].split(".")
         wrong = cursor.format(stamp=stamp) if isinstance(cursor, str) else cursor
-        assert host.error("tools/list", {**family, "cursor": wrong})["code"] == -32602
+        assert crowded.error("tools/list", {**family, "cursor": wrong})["code"] == -32602
         for first in (None, ""):
-            assert "nextCursor" in host.result("tools/list", {**family, "cursor": first})
+            assert "nextCursor" in crowded.result("tools/list", {**family, "cursor": first})
 
 
-@FAMILIES
-def test_a_reload_between_two_pages_ends_the_old_list_with_a_clear_error(
-    workspace: Path, family: Json
-) -> None:
+def test_a_reload_between_two_pages_ends_the_old_list_with_a_clear_error(workspace: Path) -> None:
     everything = crowd(workspace)
     with switchboard(workspace) as host:
         host.initialize()
-        first = host.result("tools/list", family)
+        first = host.result("tools/list")
         add_child(workspace, "new", ["true"])
         host.notification("notifications/tools/list_changed")
-        error = host.error("tools/list", {**family, "cursor": first["nextCursor"]})
+        error = host.error("tools/list", {"cursor": first["nextCursor"]})
         assert error["code"] == -32602
         assert "Call tools/list without a cursor" in error["message"]
-        assert sorted(names_in(read_pages(host, family))) == sorted([*everything, "new_suite"])
+        assert sorted(names_in(read_pages(host, {}))) == sorted([*everything, "new_suite"])
 
 
-@FAMILIES
-def test_a_child_that_becomes_known_between_two_pages_leaves_no_gap(workspace: Path, family: Json) -> None:
+def test_a_child_that_becomes_known_between_two_pages_leaves_no_gap(workspace: Path) -> None:
     everything = crowd(workspace)
     servers = json.loads((workspace / "switchboard.config.json").read_text())
     servers["mcpServers"]["child-0900"] = {"command": MOCK_CHILD[0], "args": MOCK_CHILD[1:]}
     configure(workspace, servers)
     with switchboard(workspace) as host:
-        first = host.result("tools/list", family)
+        first = host.result("tools/list")
         host.introspect("child-0900_suite")
-        assert host.result("tools/list", family) != first
-        assert sorted(names_in(read_pages(host, family, first))) == everything
-        assert "child-0900_suite" in names_in([host.result("tools/list", family)])
+        assert host.result("tools/list") != first
+        assert sorted(names_in(read_pages(host, {}, first))) == everything
+        assert "child-0900_suite" in names_in([host.result("tools/list")])
 
 
 def test_the_tools_of_a_direct_child_have_pages_too(workspace: Path) -> None:
@@ -367,26 +367,25 @@ def test_another_command_of_the_same_name_is_not_confused_with_the_first(workspa
     assert "Subtools" not in tool["description"]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "read_only", "destructive"),
-    [
+def test_annotations_are_derived_from_those_of_the_subtools(workspace: Path) -> None:
+    cases: list[tuple[list[Any], bool, bool]] = [
         ([{"readOnlyHint": True}, {"readOnlyHint": True}], True, False),
         ([{"readOnlyHint": True}, {"readOnlyHint": False, "destructiveHint": False}], False, False),
         ([{"readOnlyHint": True}, {"readOnlyHint": False, "destructiveHint": True}], False, True),
         ([{"readOnlyHint": True}, {}], False, True),
         ([None], False, True),
         ([{"readOnlyHint": "yes"}, {"readOnlyHint": True}], False, True),
-    ],
-)
-def test_annotations_are_derived_from_those_of_the_subtools(
-    workspace: Path, annotations: list[Any], read_only: bool, destructive: bool
-) -> None:
-    add_child(workspace, "annotated", annotated(*annotations))
+    ]
+    for number, (tools, _, _) in enumerate(cases):
+        add_child(workspace, f"kid-{number}", annotated(*tools))
     with switchboard(workspace) as host:
-        assert len(host.subtools("annotated_suite")) == len(annotations)
+        for number, (tools, _, _) in enumerate(cases):
+            assert len(host.subtools(f"kid-{number}_suite")) == len(tools)
     with switchboard(workspace) as host:
-        (tool,) = host.tools()
-    assert tool["annotations"] == {"readOnlyHint": read_only, "destructiveHint": destructive}
+        found = [tool["annotations"] for tool in host.tools()]
+    assert found == [
+        {"readOnlyHint": read_only, "destructiveHint": destructive} for _, read_only, destructive in cases
+    ]
 
 
 def test_a_cache_that_cannot_be_read_or_written_does_no_harm(workspace: Path, isolated_cache: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from switchboard_mcp.cli.index import ALL_COMMANDS, parser_for
+from tests.cases import each_case
 from tests.children.hostile_texts import HOSTILE
 from tests.e2e import command_server
 from tests.e2e.redisserver import RedisServer, needs_redis
@@ -215,7 +216,7 @@ def test_the_table_has_every_command() -> None:
     assert set(COMMANDS) == set(ALL_COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_case("name", COMMANDS)
 def test_no_command_lets_a_text_take_over_the_terminal(hostile: Path, name: str) -> None:
     id = None
     if any("{id}" in arguments for arguments in COMMANDS[name]):

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.cli.console import visible_width
+from tests.cases import each_case
 from tests.e2e import command_server
 from tests.hostfiles import Person
 from tests.patience import PATIENCE_S
 
-WIDTHS = (60, 80, 100)
+WIDTHS = (60, 100)
 HOSTS = ("claude-code", "cursor", "vscode", "codex", "gemini")
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Commands that print something about a workspace with children and an agent, and end.
@@ -94,7 +95,7 @@ def too_wide(lines: list[str], columns: int) -> list[str]:
     return [line for line in lines if visible_width(line) > columns and len(line.split()) > 1]
 
 
-@pytest.mark.parametrize(("arguments", "columns"), [*CASES, *((arguments, 60) for arguments in STARTING)])
+@each_case(("arguments", "columns"), [*CASES, *((arguments, 60) for arguments in STARTING)])
 def test_what_a_command_prints_fits_the_terminal(
     person: Person, arguments: tuple[str, ...], columns: int
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from switchboard_mcp.setup.hosts import HOSTS as HOST_TABLE
 from switchboard_mcp.setup.paths import candidate_paths, host_paths
+from tests.cases import each_case
 from tests.e2e import command_server
 from tests.e2e.host import SWITCHBOARD, Host
 from tests.e2e.test_init import Told, command_of, entries
@@ -368,7 +369,7 @@ def test_a_governed_user_workspace_is_included_nowhere(person: Person) -> None:
     assert "is governed" in run(person, "list").out
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("profile", "expected"),
     [("cursor", {"ours", "mine"}), ("guest", {"ours"}), ("", {"ours", "mine", "shared"})],
 )
@@ -404,11 +405,11 @@ def test_an_unusable_user_workspace_does_not_stop_a_project(person: Person) -> N
     assert "nonsense" in " ".join(listed["warnings"])
 
 
-@pytest.mark.parametrize("place", [".config", "./.config", ""])
+@each_case("place", [".config", "./.config", ""])
 def test_a_project_is_never_taken_for_the_user_workspace(person: Person, place: str) -> None:
     configure(person, mcpServers={"ours": {"command": "cat"}})
     fake = person.workspace / ".config" / "switchboard"
-    fake.mkdir(parents=True)
+    fake.mkdir(parents=True, exist_ok=True)
     (fake / "switchboard.config.json").write_text('{"mcpServers": {"fake": {"command": "cat"}}}')
     told = run(person, "list", "--json", XDG_CONFIG_HOME=place)
     assert {child["child"] for child in told.json["children"]} == {"ours", "mine", "shared"}
@@ -482,7 +483,7 @@ def test_the_entry_of_a_project_takes_the_place_of_the_users_where_the_host_does
         assert set(talk.tool_names()) == {"playwright_suite"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "file", "key"),
     [
         ("cursor", "workspace/.cursor/mcp.json", ("mcpServers",)),

@@ -209,9 +209,17 @@ def memory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("moving", ["renameat2", "link"], indirect=True)
+@pytest.mark.parametrize(
+    ("moving", "stride"),
+    [
+        ("renameat2", 3),
+        pytest.param("renameat2", 1, marks=pytest.mark.soak("crashes")),
+        pytest.param("link", 1, marks=pytest.mark.soak("crashes")),
+    ],
+    indirect=["moving"],
+)
 def test_killed_before_any_step_an_operation_has_happened_or_has_not(
-    name: str, moving: str, memory: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, moving: str, stride: int, memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dropped_files, "SETTLE_S", 0.0)
     if moving == "renameat2":
@@ -237,7 +245,7 @@ def test_killed_before_any_step_an_operation_has_happened_or_has_not(
         shutil.rmtree(workspace)
         if not killed:
             break
-        step += 1
+        step += stride
     assert step > 5, "nothing was interrupted"
 
 
@@ -404,27 +412,29 @@ async def server(workspace: Path, history: History, name: str) -> None:
             await post.update(count)
 
 
-def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(memory: Path) -> None:
+@pytest.mark.parametrize("rounds", [5, pytest.param(ROUNDS, marks=pytest.mark.soak("crashes"))])
+def test_processes_killed_at_random_instants_lose_nothing_and_do_nothing_twice(
+    memory: Path, rounds: int
+) -> None:
     dice = random.Random(20)
     result: list[str] = []
     killed = 0
     # A tree that has grown large is slow to look at, and the point is to kill. On a busy machine few get far.
-    while killed < ROUNDS or (killed < 10 * ROUNDS and not _goes_on(result)):
-        rounds = min(20, ROUNDS)
+    while killed < rounds or (killed < 100 * rounds and not _goes_on(result, rounds)):
         workspace = memory / str(killed)
         workspace.mkdir()
         history = History(workspace / "history")
-        kill_at_random(workspace, history, dice, rounds)
+        at_once = min(20, rounds)
+        kill_at_random(workspace, history, dice, at_once)
         result += [line[0] for line in history.lines()]
         history.close()
         shutil.rmtree(workspace)
-        killed += rounds
-    assert _goes_on(result), "nothing went on"
-    print(f"{3 * killed} kills, {len(result)} answers kept")
+        killed += at_once
+    assert _goes_on(result, rounds), "nothing went on"
 
 
-def _goes_on(result: list[str]) -> bool:
-    return min(map(result.count, ("accepted", "claimed", "acked"))) > ROUNDS // 10
+def _goes_on(result: list[str], rounds: int) -> bool:
+    return min(map(result.count, ("accepted", "claimed", "acked"))) > rounds // 10
 
 
 def kill_at_random(workspace: Path, history: History, dice: random.Random, rounds: int) -> None:

@@ -30,6 +30,8 @@ from tests.hostfiles import HOSTS, Person
 STEPS = frozenset(
     {"open", "write", "fsync", "fchmod", "close", "replace", "mkdir", "chmod", "unlink", "rmdir"}
 )
+# Every third step in `make test`, every one in `make soak`.
+STRIDES = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak("crashes"))])
 
 
 @pytest.fixture
@@ -136,7 +138,8 @@ def fresh(folder: Path) -> Person:
     return Person(folder / "p", "warp", "codex", "goose")
 
 
-def test_init_that_is_killed_leaves_every_file_old_or_new_and_revert_works(folder: Path) -> None:
+@STRIDES
+def test_init_that_is_killed_leaves_every_file_old_or_new_and_revert_works(folder: Path, stride: int) -> None:
     person = fresh(folder)
     before = person.files()
     initialise(person)
@@ -162,12 +165,13 @@ def test_init_that_is_killed_leaves_every_file_old_or_new_and_revert_works(folde
         assert _clean(person.files()) == _clean(before), f"revert does not bring all back at step {step}"
         if not died:
             break
-        step += 1
+        step += stride
     assert step > 60
     assert len(seen) >= 4, "the files change one after the other"
 
 
-def test_revert_that_is_killed_can_be_run_again(folder: Path) -> None:
+@STRIDES
+def test_revert_that_is_killed_can_be_run_again(folder: Path, stride: int) -> None:
     person = fresh(folder)
     before = person.files()
     step = 0
@@ -183,7 +187,7 @@ def test_revert_that_is_killed_can_be_run_again(folder: Path) -> None:
         assert _clean(person.files()) == _clean(before)
         if not died:
             break
-        step += 1
+        step += stride
     assert step > 30
 
 
