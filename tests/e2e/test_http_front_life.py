@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
+from tests.cases import each_case
 from tests.e2e.web import (
     Web,
     call,
@@ -43,7 +43,7 @@ def test_where_it_serves_is_in_a_file_until_it_ends(workspace: Path) -> None:
     assert not (folder / "server_info.json").exists()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("address", "bound", "host"),
     [
         ("127.0.0.1:0", "127.0.0.1", "127.0.0.1"),
@@ -77,7 +77,7 @@ def test_the_address_is_true_and_one_that_others_can_reach_is_a_warning(
     assert ("http.exposed" in log) is (bound in ("0.0.0.0", "::"))
 
 
-@pytest.mark.parametrize("left", ["a dead process", "another program", "no JSON"])
+@each_case("left", ["a dead process", "another program", "no JSON"])
 def test_a_file_left_behind_is_replaced(workspace: Path, left: str) -> None:
     folder = workspace / ".switchboard"
     folder.mkdir(mode=0o700)
@@ -112,7 +112,7 @@ def test_an_address_that_is_taken_is_named(workspace: Path, tmp_path: Path) -> N
         assert f"127.0.0.1:{web.port}" in (other / "log").read_text()
 
 
-@pytest.mark.parametrize("address", ["nonsense", "1:2:3", "70000", "host:", ":80"])
+@each_case("address", ["nonsense", "1:2:3", "70000", "host:", ":80"])
 def test_an_address_that_is_none_is_wrong_usage(workspace: Path, address: str) -> None:
     with start(workspace, address, log=workspace / "log") as process:
         assert process.wait(PATIENCE_S) == 2
@@ -136,7 +136,7 @@ def test_host_and_port_come_from_the_config_where_none_is_named(workspace: Path)
             stop(process)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@each_case("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_lets_calls_finish(workspace: Path, tmp_path: Path, number: signal.Signals) -> None:
     add_child(workspace, "gate", [*PYTHON, str(REPO / "tests" / "children" / "gate.py")])
     file = tmp_path / "go on"

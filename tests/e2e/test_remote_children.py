@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from switchboard_mcp.system.installation import current_installation
+from tests.cases import each_case
 from tests.e2e.host import switchboard
 from tests.e2e.shell import COMMAND, run
 from tests.e2e.workspaces import REPO, configure
@@ -33,9 +34,8 @@ def child(program: str, *arguments: str) -> Iterator[str]:
         started.communicate()
 
 
-@pytest.mark.parametrize(
-    ("transport", "entry"),
-    [
+def test_a_child_is_called_over_every_transport(workspace: Path) -> None:
+    entries = [
         ("streamable", {}),
         ("streamable", {"type": "http"}),
         ("json", {"type": "streamable-http"}),
@@ -43,18 +43,21 @@ def child(program: str, *arguments: str) -> Iterator[str]:
         ("sse", {"type": "sse"}),
         ("websocket", {}),
         ("websocket", {"type": "ws"}),
-    ],
-)
-def test_a_child_is_called_over_every_transport(
-    workspace: Path, transport: str, entry: dict[str, str]
-) -> None:
-    with child("shop.py", transport) as url:
-        configure(workspace, {"mcpServers": {"shop": {"url": url, **entry}}})
-        done = run(workspace, "call", "shop", "add", "a=1", "b=2")
-    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    ]
+    with ExitStack() as stack:
+        names = {transport for transport, _ in entries}
+        urls = {transport: stack.enter_context(child("shop.py", transport)) for transport in names}
+        shops = {
+            f"{transport}-{number}": {"url": urls[transport], **entry}
+            for number, (transport, entry) in enumerate(entries)
+        }
+        configure(workspace, {"mcpServers": shops})
+        with switchboard(workspace) as host:
+            answers = {shop: host.call(f"{shop}_suite", "add", a=1, b=2)["content"] for shop in shops}
+    assert answers == {shop: [{"type": "text", "text": "3"}] for shop in shops}
 
 
-@pytest.mark.parametrize("transport", ["streamable", "json", "modern"])
+@pytest.mark.parametrize("transport", ["streamable", "modern"])
 def test_a_server_that_was_started_anew_between_two_calls_is_not_noticed(
     workspace: Path, transport: str
 ) -> None:
@@ -182,7 +185,7 @@ def test_a_logout_where_there_can_be_no_login_is_refused(workspace: Path) -> Non
     assert "uses stdio, which has no login" in done.stderr
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "told"),
     [
         ({"command": "true"}, "uses stdio, which has no login"),
