@@ -501,7 +501,7 @@ def test_only_files_of_the_workspace_are_sent_unless_the_user_says_so(shell: She
     assert bodies == ["ours", "ours", "ours", "of somebody else"]
 
 
-@each_case("reader", ["inbox", "hook"])
+@pytest.mark.parametrize("reader", ["inbox", "hook"])
 def test_a_file_dropped_under_a_name_as_people_write_it_is_read_by_the_agent(
     shell: Shell, reader: str
 ) -> None:
