@@ -119,7 +119,7 @@ class TestIdleStop:
             assert survivors([reaper, *tree(reaper.pid)]) == []
             assert starts(workspace, "plain") == number + 1
         # What is left is the socket to the launcher.
-        assert len(descriptors(host.process.pid)) == len(before) + 1
+        until(lambda: len(descriptors(host.process.pid)) == len(before) + 1, "all others are closed")
 
     def test_no_child_is_stopped_in_the_middle_of_a_call(self, serve: Serve, workspace: Path) -> None:
         host = serve({"timeouts": {"idleMs": 400}}, busy=faulty("out-of-order", "2"), quiet=PLAIN)
