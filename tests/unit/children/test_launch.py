@@ -182,13 +182,6 @@ STARTS = {
         "sandbox/probing.py",
         "broker/rejoin.py",
     },
-    # `ps` where there is no /proc; the probe of sandboxes and the import of our package: our own programs.
-    "subprocess.run": {
-        "transport/process/reaper.py",
-        "system/processes.py",
-        "sandbox/probing.py",
-        "broker/rejoin.py",
-    },
     # A session becomes a waiting shell, a broker or its own server: our own interpreter with our own module.
     "execv": {"broker/rejoin.py", "broker/shim.py"},
     # The worker of programs: a binary of the package that the helper uses.
