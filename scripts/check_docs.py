@@ -41,7 +41,7 @@ from switchboard_mcp.cli.main import (
     split_program,
 )
 from switchboard_mcp.config.documents import decode_json
-from switchboard_mcp.config.load import REMOVED_KEYS, RENAMED_KEYS, read_config
+from switchboard_mcp.config.load import REMOVED_KEYS, REMOVED_RESTRICTIONS, RENAMED_KEYS, read_config
 from switchboard_mcp.errors import KINDS, SwitchboardError
 from switchboard_mcp.suites.suite_arguments import SuiteCall
 
@@ -318,7 +318,7 @@ def settings_that_do_not_exist() -> Problems:
         for path in sorted(set(DOTTED.findall(prose(page.read_text(encoding="utf-8"))))):
             if path.partition(".")[0] not in TOP or FILES.search(path) or path in EVENTS:
                 continue
-            if is_history and path in REMOVED_KEYS:
+            if is_history and path in (REMOVED_KEYS | REMOVED_RESTRICTIONS):
                 continue
             if not _is_setting(RENAMED_KEYS.get(path, path) if is_history else path):
                 yield f"{name_of(page)}: there is no setting {path}"

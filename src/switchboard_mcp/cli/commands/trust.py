@@ -28,7 +28,7 @@ def run(invocation: Invocation) -> int:
         return 0
     if workspace.config.governance.mode != "open":
         message = "This workspace is governed: what runs in it is approved, not trusted."
-        raise refused("config_invalid", message, hint="Run `switchboard approve`.")
+        raise refused("config_invalid", message, hint="Run `switchboard approve --all`.")
     known = trust.read_record(workspace, os.environ).parts
     parts = [part for part in trust.find_parts(workspace) if known.get(part.key) != part.content]
     if not parts:
