@@ -1,12 +1,9 @@
 """Turns between the sessions that share a connection: none may fill it with its own calls.
 
 Each session has at most a number of calls at the other side, its window; its further calls wait here, in their order.
-An answer lets the next one go. So the calls of others wait for a few calls of a busy session, not for all of them.
-
-A server that works on one call at a time needs a window of one: any further call only makes others wait. One that works
-on many side by side needs as many. Which one it is shows in its answers alone: if they come faster with a window of
-twice the size, it is worth it. So a window is measured, doubled as long as that helps, and kept for a while (`Window`).
-While no answer comes at all, as from a server whose calls take seconds, it doubles too, until the answers come.
+An answer lets the next one go. So the calls of others wait for a few calls of a busy session, not for all of them. The
+window is fixed; while no answer comes, as from a server whose calls take long, it doubles, since such servers often
+work on many calls side by side. Later it shrinks again.
 """
 
 from __future__ import annotations
@@ -15,32 +12,18 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-# Answers after which a window is judged: as many as its size, and this many, or fewer if they take long.
-SAMPLE = 16
-FEWEST = 4
-LONG_SAMPLE_S = 1.0
-# A window is too large if an answer takes this many times as long as with a smaller one.
-SLOWER = 1.4
-# Samples for which a window is kept before its size is looked for again.
-KEEP = 8
-# A session whose calls wait is looked at this often. A shorter silence never widens its window.
-REVIEW_S = 0.002
-# A silence of this many usual intervals between answers widens a window, a multiple of it one that is wide already.
-LONG_INTERVALS = 4
-# A longer silence always does.
+# Calls of a session at the other side. One is too few: the other side would have nothing to do between two of them.
+WINDOW = 2
+# A session whose calls wait is looked at this often. A silence of this long doubles its window, at first. On a busy
+# machine there are silences of some milliseconds all the time.
+REVIEW_S = 0.02
+# A window that no silence has widened for so long is halved. One that was too narrow is widened again.
+SHRINK_S = 0.5
+# The next silence has to be twice as long, up to this.
 LONGEST_S = 2.0
-# A window that is wider is widened after longer silences only.
-WIDE = 4
-# The weight of the latest interval in the usual one.
-WEIGHT = 1 / 8
 # Messages that wait may have this size in total; beyond it they are sent, and the limit of the connection applies.
 MAX_WAITING_BYTES = 8 * 1024 * 1024
-# A session that has been the only one for so long may have further calls at the other side: as many as are answered
-# within AHEAD_S, so that the next call of another session waits no longer.
-PAUSE_S = 1.0
-AHEAD_S = 0.001
-MOST_AHEAD = 256
-# After this time it need not take turns. Agents often think for some seconds.
+# A session that has been the only one for this long takes no turns. Agents often think for some seconds.
 ALONE_S = 30.0
 
 
@@ -55,78 +38,30 @@ class QueuedRequest(Protocol):
         """The session it is sent for; None if it takes no turns."""
 
 
-class Window:
-    """Looks for the smallest number of calls that keeps the other side busy. Pure: it is passed the time of answers."""
-
-    __slots__ = ("_count", "_is_kept", "_shortest_s", "_since", "_skipped", "size")
-
-    def __init__(self) -> None:
-        self.size = 1
-        self._shortest_s = 0.0  # time that an answer takes with a window that is small enough
-        self._is_kept = False
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a sample. Answers to calls that were sent before are not part of it."""
-        self._skipped = self.size
-        self._count = 0
-        self._since = 0.0
-
-    def add_answer(self, now: float) -> None:
-        """Add an answer that came while calls were waiting."""
-        if self._skipped:
-            self._skipped -= 1
-            self._since = now
-            return
-        self._count += 1
-        is_long = now - self._since > LONG_SAMPLE_S
-        if self._count >= max(FEWEST if is_long else SAMPLE, self.size) * (KEEP if self._is_kept else 1):
-            self._resize((now - self._since) / self._count)
-
-    def _resize(self, interval_s: float) -> None:
-        answer_s = interval_s * self.size
-        if self._is_kept:
-            self._is_kept = False
-            self.size = max(self.size // 2, 1)
-        elif self.size == 1 or answer_s <= SLOWER * self._shortest_s:
-            self._shortest_s = answer_s if self.size == 1 else min(answer_s, self._shortest_s)
-            self.size *= 2
-        else:
-            self._is_kept = True
-            self.size //= 2
-        self.restart()
-
-
 class Lane:
     """The requests of one session: a number that was sent, and those that wait, by id."""
 
-    __slots__ = ("ahead", "answered_at", "interval_s", "more", "sender", "sent", "waiting", "window")
+    __slots__ = ("answered_at", "changed_at", "limit", "patience_s", "sender", "sent", "waiting")
 
     def __init__(self, sender: object) -> None:
         self.sender = sender
         self.sent = 0
         self.waiting: dict[bytes, QueuedRequest] = {}
-        self.window = Window()
-        self.more = 0  # calls beyond the window, since no answer came
-        self.ahead = 0  # calls beyond the window, while others pause
+        self.limit = WINDOW  # calls that may be at the other side
+        self.patience_s = REVIEW_S
         self.answered_at = 0.0  # or the time since which requests wait
-        self.interval_s = 0.0  # usual time between answers while requests wait
+        self.changed_at = 0.0  # when the window was
 
-    @property
-    def limit(self) -> int:
-        """Calls that may be at the other side."""
-        return self.window.size + self.more + self.ahead
-
-    def add_answer(self, now: float, *, is_alone: bool) -> None:
-        """Note an answer that came while requests wait."""
-        interval_s = now - self.answered_at
-        self.interval_s += (interval_s - self.interval_s) * (WEIGHT if self.interval_s else 1)
-        self.answered_at = now
-        self.ahead = min(int(AHEAD_S / self.interval_s), MOST_AHEAD) if is_alone and self.interval_s else 0
-        if self.more or self.ahead or self.sent > self.window.size:
-            self.window.restart()  # answers to more calls than it allows say nothing about it
-        else:
-            self.window.add_answer(now)
+    def resize(self, now: float) -> None:
+        """Double the window if no answer has come for long; halve it if that has not happened for a while."""
+        if now - self.answered_at >= self.patience_s:
+            self.limit *= 2
+            self.patience_s = min(2 * self.patience_s, LONGEST_S)
+            self.changed_at = now
+        elif now - self.changed_at >= SHRINK_S:
+            self.limit = max(self.limit // 2, WINDOW)
+            self.patience_s = max(self.patience_s / 2, REVIEW_S)
+            self.changed_at = now
 
 
 class FairQueue:
@@ -159,7 +94,6 @@ class FairQueue:
             return True
         if not lane.waiting:
             lane.answered_at = self._loop.time()
-            lane.window.restart()
         lane.waiting[request.id] = request
         self._waiting_bytes += len(request.message)
         while self._waiting_bytes > MAX_WAITING_BYTES:
@@ -178,8 +112,7 @@ class FairQueue:
         lane = self._lane_of.get(request.id)
         self.remove(request)
         if lane is not None and lane.waiting:
-            now = self._loop.time()
-            lane.add_answer(now, is_alone=now - self._shared_at > PAUSE_S)
+            lane.answered_at = self._loop.time()
             self._fill(lane)
 
     def remove(self, request: QueuedRequest) -> bool:
@@ -195,7 +128,6 @@ class FairQueue:
             self._waiting_bytes -= len(waited.message)
         else:
             lane.sent -= 1
-            lane.more = max(lane.more - 1, 0)
         if not lane.sent and not lane.waiting:
             del self.lanes[lane.sender]
         return waited is None
@@ -253,14 +185,8 @@ class FairQueue:
         self._timer = None
         now = self._loop.time()
         for lane in list(self.lanes.values()):
-            if lane.waiting and now - lane.answered_at >= _patience_s(lane):
-                lane.more += lane.limit
-            self._fill(lane)
+            if lane.waiting:
+                lane.resize(now)
+                self._fill(lane)
         if self._waiting_bytes:
             self._timer = self._loop.call_later(REVIEW_S, self._review)
-
-
-def _patience_s(lane: Lane) -> float:
-    """Return the silence after which a window is widened: the wider it is, the longer."""
-    unknown_s = REVIEW_S * max(lane.limit / WIDE, 1)
-    return min(max(unknown_s, LONG_INTERVALS * lane.interval_s * lane.limit), LONGEST_S)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from switchboard_mcp.transport.fair_queue import REVIEW_S
+from switchboard_mcp.transport.fair_queue import REVIEW_S, WINDOW
 from tests.unit.gateway.board import Board, FakeChild, Host, Json
 
 CROWD = 60
-# Calls of a session at the child, before it has answered any.
-WINDOW = 1
 
 
 def shared_child(board: Board) -> tuple[FakeChild, Host, Host]:
@@ -115,7 +113,7 @@ def test_a_child_that_is_silent_gets_further_calls(board: Board) -> None:
     kid, busy, _ = shared_child(board)
     for _ in range(CROWD):
         busy.call(args={"who": "busy"})
-    for _ in range(10):
+    for _ in range(CROWD):
         board.loop.now += REVIEW_S
         board.settle()
     assert len(calls_of(kid, "busy")) == CROWD

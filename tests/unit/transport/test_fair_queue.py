@@ -15,23 +15,16 @@ from hypothesis import strategies as st
 from switchboard_mcp.errors import failure
 from switchboard_mcp.transport.fair_queue import (
     ALONE_S,
-    LONGEST_S,
     MAX_WAITING_BYTES,
-    MOST_AHEAD,
-    PAUSE_S,
     REVIEW_S,
-    SLOWER,
-    Window,
+    WINDOW,
 )
 from switchboard_mcp.transport.rpc import Peer
-from tests.cases import each_case
 from tests.unit.transport.test_rpc import ClockLoop, Listener, Probe, Script
 
 GONE = failure("child_crashed", "Child 'a' is gone.", child="a")
 
 
-# Calls of a session at the other side, before it has answered any.
-WINDOW = 1
 Step = tuple[Any, ...]
 
 
@@ -137,89 +130,45 @@ def test_own_requests_take_no_turns(shared: Shared) -> None:
 def test_a_server_that_answers_nothing_soon_gets_all_calls(shared: Shared) -> None:
     shared.peer.take_turns()
     shared.send("busy", 1000, timeout=60)
-    for _ in range(round(0.5 / REVIEW_S)):
+    for _ in range(round(2.5 / REVIEW_S)):
         shared.loop.advance(REVIEW_S)
     assert len(shared.arrived()) == 1000
 
 
-@pytest.mark.parametrize("every_s", [0.00005, 0.005, 0.05])
+@pytest.mark.parametrize("every_s", [0.00005, 0.001])
 def test_a_server_that_works_on_one_call_at_a_time_stays_fair(shared: Shared, every_s: float) -> None:
     shared.peer.take_turns()
     shared.send("busy", 500, timeout=600)
-    steps = max(1, min(round(every_s / REVIEW_S), 10))
-    for number in range(400):  # by then, what was sent before its pace was known is done
-        for _ in range(steps):
-            shared.loop.advance(every_s / steps)
+    for number in range(400):
+        shared.loop.advance(every_s)
         shared.answer(shared.unanswered()[0])
         shared.send("busy" if number % 20 else "quiet", timeout=600)
     (quiet,) = shared.send("quiet", timeout=600)
     assert shared.unanswered().index(quiet) <= 2 * WINDOW
 
 
-def sizes(window: Window, interval_s: Callable[[int], float], count: int, now: float = 1.0) -> list[int]:
-    """The sizes of a window at each answer of a server, by the time between its answers."""
-    seen = []
-    for _ in range(count):
-        seen.append(window.size)
-        now += interval_s(window.size)
-        window.add_answer(now)
-    return seen
-
-
-@each_case("call_s", [0.0002, 0.01, 1.0])
-def test_a_server_that_works_on_one_call_at_a_time_is_sent_one(call_s: float) -> None:
-    seen = sizes(Window(), lambda _size: call_s, 2000)
-    assert max(seen) == 2
-    assert seen.count(1) > 0.85 * len(seen)
-
-
-@each_case(("call_s", "at_once"), [(0.0002, 4), (0.01, 64), (1.0, 16)])
-def test_a_server_that_works_on_many_calls_is_sent_as_many(call_s: float, at_once: int) -> None:
-    seen = sizes(Window(), lambda size: call_s / min(size, at_once), 200 * at_once)
-    assert max(seen) == 2 * at_once
-    assert seen[-100 * at_once :].count(at_once) > 60 * at_once
-
-
-def test_a_server_that_is_faster_with_many_calls_is_sent_as_many_as_others_hardly_notice() -> None:
-    overhead_s, call_s = 0.00005, 0.000005
-    seen = sizes(Window(), lambda size: (overhead_s + call_s * size) / size, 5000)
-    usual = Counter(seen).most_common(1)[0][0]
-    assert usual > 2
-    assert overhead_s + call_s * usual <= SLOWER * (overhead_s + call_s)
-
-
-def test_a_window_follows_a_server_that_has_changed() -> None:
-    window = Window()
-    sizes(window, lambda size: 0.01 / min(size, 64), 5000)
-    seen = sizes(window, lambda _size: 0.0005, 20_000, now=1000.0)
-    assert max(seen[-1000:]) <= 2
-
-
-def test_while_others_pause_a_session_has_more_calls_there(shared: Shared) -> None:
+def test_a_window_that_a_silence_has_widened_shrinks_again(shared: Shared) -> None:
     shared.peer.take_turns()
-    shared.send("busy", 500, timeout=600)
-    shared.send("quiet")
-    shared.serve(50, 0.0001)
-    assert len(shared.unanswered()) <= 2
-    shared.loop.now += 2 * PAUSE_S  # no review meanwhile
-    shared.serve(100, 0.0001)
-    assert 8 <= len(shared.unanswered()) <= MOST_AHEAD
-    shared.send("quiet")
-    shared.serve(100, 0.0001)
-    assert len(shared.unanswered()) <= 2
+    shared.send("busy", 800, timeout=600)
+    for _ in range(3):
+        shared.loop.advance(REVIEW_S * 4)
+    assert len(shared.unanswered()) > 2 * WINDOW
+    shared.serve(600, 0.005)
+    assert len(shared.unanswered()) == WINDOW
 
 
-def test_a_long_silence_always_lets_calls_go(shared: Shared) -> None:
+@pytest.mark.parametrize("call_s", [0.05, 1.0])
+def test_a_server_that_works_on_many_slow_calls_is_sent_many(shared: Shared, call_s: float) -> None:
     shared.peer.take_turns()
-    shared.send("busy", 100, timeout=600)
-    for _ in range(10):
-        shared.loop.now += 10  # no review meanwhile, so its interval seems long
-        shared.answer(shared.unanswered()[0])
-        shared.send("quiet", timeout=600)
-    before = len(shared.arrived("busy"))
-    shared.loop.now += LONGEST_S
-    shared.loop.settle()
-    assert len(shared.arrived("busy")) > before
+    shared.send("busy", 1500, timeout=6000)
+    for _ in range(min(round(5 / call_s), 40)):
+        working = shared.unanswered()
+        steps = round(call_s / 0.01)
+        for _ in range(steps):
+            shared.loop.advance(0.01)
+        for call in working:
+            shared.answer(call)
+    assert len(shared.unanswered()) >= 8
 
 
 def test_a_session_that_is_alone_for_long_takes_no_turns(shared: Shared) -> None:

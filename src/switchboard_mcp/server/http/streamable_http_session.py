@@ -147,11 +147,9 @@ class SessionHandler:
         post = session.post(output, list(requests), batch=batch)
         key = (validation.SESSION, session.key.encode())
         self.sessions.begin_request(session)
-        had_turn = False
         try:
             if len(self.sessions.all) > 1:
                 await self._turns.wait(session)
-                had_turn = True
             for body in requests.values():
                 self._gateway.receive(session.session, post, body)
             events = exchange.prefers_events
@@ -165,8 +163,6 @@ class SessionHandler:
                 session.retain(post)
                 await exchange.stream(output, key)
         finally:
-            if had_turn:
-                self._turns.end(session)
             if not post.committed:
                 session.forget(post)
             self.sessions.end_request(session)

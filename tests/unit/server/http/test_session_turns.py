@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from switchboard_mcp.server.http import session_turns
 from switchboard_mcp.server.http.session_turns import SessionTurns
 from tests.patience import PATIENCE_S
 
@@ -26,35 +23,6 @@ async def test_a_request_is_begun_before_those_of_a_busy_session_that_wait() -> 
     assert begun.index("other") <= 2
     assert begun[:10].count("other") == 3
     assert len(begun) == 104
-
-
-async def test_a_busy_session_gives_way_to_one_whose_call_has_just_begun(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(session_turns, "GIVE_WAY_S", 1000.0)
-    turns = SessionTurns(asyncio.get_running_loop())
-    await turns.wait("quiet")
-    tasks = [asyncio.create_task(turns.wait("busy")) for _ in range(10)]
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert [task.done() for task in tasks] == [True, *[False] * 9]
-    turns.end("quiet")
-    async with asyncio.timeout(PATIENCE_S):
-        await asyncio.gather(*tasks)
-    for _ in tasks:
-        turns.end("busy")
-
-
-async def test_two_busy_sessions_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_turns, "GIVE_WAY_S", 1000.0)
-    turns = SessionTurns(asyncio.get_running_loop())
-    tasks = [asyncio.create_task(turns.wait(session)) for session in ["one", "two"] * 10]
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert sum(task.done() for task in tasks) >= 18
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_requests_whose_clients_have_gone_are_passed_over() -> None:
