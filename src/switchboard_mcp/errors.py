@@ -42,6 +42,21 @@ def is_network_failure(text: str) -> bool:
     return _NETWORK.search(text[:_SEARCHED_CHARS]) is not None
 
 
+# Servers throw errors of their validation with any code.
+_ARGUMENTS = re.compile(
+    r"\b(?:invalid|missing|required|expected|unrecognized|unexpected|must|validation|not (?:a )?valid)\b[^.\n]{0,80}"
+    r"\b(?:arguments?|params?|parameters?|input|property|properties|field|fields|key|keys|undefined|received)\b"
+    r"|\b(?:arguments?|params?|parameters?|input|property|properties|field|fields)\b[^.\n]{0,80}"
+    r"\b(?:invalid|missing|required|expected|unrecognized|unexpected|must|not valid)\b",
+    re.IGNORECASE,
+)
+
+
+def is_about_arguments(text: str) -> bool:
+    """Return True if the text of a server's error says that it refuses the arguments of a call."""
+    return _ARGUMENTS.search(text[:_SEARCHED_CHARS]) is not None
+
+
 def shell_word(text: str) -> str:
     """Return a name as a shell takes it, for a command in a hint."""
     from shlex import quote  # Not part of the serving path.

@@ -131,8 +131,11 @@ def main() -> int:
     began = time.monotonic()
     runs = planned(args)
     with ThreadPoolExecutor(1 if args.url else AT_ONCE) as pool:
-        outcomes = list(pool.map(Run.perform, runs))
-    well = [report(run, *outcome, args) for run, outcome in zip(runs, outcomes, strict=True)]
+        outcomes, well = [], []
+        for run, outcome in zip(runs, pool.map(Run.perform, runs), strict=True):
+            outcomes.append(outcome)
+            well.append(report(run, *outcome, args))
+            sys.stdout.flush()
     if args.table:
         rows = [
             tables.Outcome(run.name, run.child, run.mode, results)

@@ -31,6 +31,8 @@ CLIENTS_AT_ONCE = 2
 SUCCESS = "SUCCESS"
 # What the suite writes down for people to read is no verdict.
 NO_VERDICT = "INFO"
+# The check that a scenario fails which does not end.
+HANGS = "Ends"
 # What the suite calls a check it was given no chance to make.
 NO_NAME = "NotObserved"
 
@@ -206,16 +208,20 @@ def run_client(name: str, command: Sequence[str], scenarios: Sequence[str] = ())
 
 def collect(command: Sequence[str], out: Path, side: str) -> Results:
     """Run the suite's command and read the folder it wrote to."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=RUN_S,
-        cwd=out,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=RUN_S,
+            cwd=out,
+        )
+    except subprocess.TimeoutExpired:
+        name = command[command.index("--scenario") + 1] if "--scenario" in command else "the suite"
+        return {**read(out, side), name: {HANGS: Check("FAILURE", f"it did not end within {RUN_S:.0f} s")}}
     results = read(out, side)
     if not results:
         raise SuiteError(f"the suite ended with {done.returncode} and no results:\n{done.stdout[-3000:]}")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import pytest
+
+from tests.conformance import suite
 from tests.conformance.suite import Check, Loss, compare, read, verdicts
 
 
@@ -56,3 +60,12 @@ def test_what_does_not_pass_directly_need_not_pass() -> None:
 
 def test_a_new_failure_is_a_loss() -> None:
     assert compare({"s": {}}, {"s": {"A": Check("FAILURE", "broke")}}) == [Loss("s", "A", "FAILURE", "broke")]
+
+
+def test_a_scenario_that_hangs_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "RUN_S", 0.01)
+    endless = [sys.executable, "-c", "import time; time.sleep(600)", "--scenario", "s"]
+    found = suite.collect(endless, tmp_path, "")
+    assert [(name, check.status) for name, checks in found.items() for check in checks.values()] == [
+        ("s", "FAILURE")
+    ]

@@ -57,8 +57,13 @@ SESSION_WORDS = frozenset(
     """browser playwright puppeteer selenium chrome shell terminal tty repl notebook jupyter interpreter ssh tmux
     desktop debugger""".split()
 )
-# Names of tools that change what later calls mean.
-SESSION_TOOLS = r"(?:^|_)session$|^set_\w*(?:dir|cwd|project)|^browser_"
+# Names of tools that change what later calls mean, or with which one user logs in for all later calls.
+SESSION_TOOLS = re.compile(
+    r"(?:^|_)session$|^set_\w*(?:dir|cwd|project|token|credentials|api_key|password)|^browser_"
+    r"|^(?:(?!get|list|is|has|check|test)[a-z0-9]+_)?(?:connect|disconnect|log_?in|log_?on|log_?out|sign_?in|sign_?out|authenticate|authorize|use_database)"
+    r"(?:_|$)"
+)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.]")
 
 
 def decide_isolation(spec: ChildSpec, tools: Iterable[str]) -> Literal["shared", "session"]:
@@ -70,7 +75,11 @@ def decide_isolation(spec: ChildSpec, tools: Iterable[str]) -> Literal["shared",
         return "shared"
     words = {word for name in (spec.name, *packages) for word in re.split(r"[^a-z]+", name.lower())}
     stateful = packages & SESSION_PACKAGES or words & SESSION_WORDS
-    return "session" if stateful or any(re.search(SESSION_TOOLS, tool) for tool in tools) else "shared"
+    return (
+        "session"
+        if stateful or any(SESSION_TOOLS.search(_HUMP.sub("_", tool).lower()) for tool in tools)
+        else "shared"
+    )
 
 
 def package_name(word: str) -> str:

@@ -33,6 +33,7 @@ from switchboard_mcp.suites import suite_arguments
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gateway import Gateway
+    from switchboard_mcp.gateway.suites.tool_list import ToolListCache
 
 NO_CURSOR = Raw(b"null")
 UNKNOWN_CURSOR = (
@@ -100,12 +101,18 @@ def initialize(gateway: Gateway, inbound: IncomingRequest) -> None:
             "protocolVersion": session.version,
             "capabilities": listing.capabilities(stateless=False),
             "serverInfo": IDENTITY,
-            "instructions": listing.instructions(_host_of(inbound)),
+            **_instructions(listing, inbound),
         }
         inbound.answer(jsonrpc.encode(result))
         gateway.notify_first_response()
 
     when_tools_known(gateway, inbound, "tools/list", answer, soon=True)
+
+
+def _instructions(listing: ToolListCache, inbound: IncomingRequest) -> dict[str, str]:
+    """Return the member with the instructions, or nothing if there are none."""
+    instructions = listing.instructions(_host_of(inbound))
+    return {"instructions": instructions} if instructions else {}
 
 
 def _host_of(inbound: IncomingRequest) -> HostTraits:
@@ -123,7 +130,7 @@ def discover(gateway: Gateway, inbound: IncomingRequest) -> None:
         result = {
             "supportedVersions": list(versions.STATELESS_VERSIONS),
             "capabilities": listing.capabilities(stateless=True),
-            "instructions": listing.instructions(_host_of(inbound)),
+            **_instructions(listing, inbound),
             "_meta": {message_meta.SERVER: IDENTITY},
         }
         inbound.answer(jsonrpc.encode(result))

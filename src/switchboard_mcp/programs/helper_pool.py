@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections import deque
+from collections import Counter
+from contextvars import ContextVar
 from importlib.util import find_spec
 
 from switchboard_mcp.programs.engine import Failed, Suspension
@@ -20,7 +21,11 @@ from switchboard_mcp.transport.process.launcher import Launcher
 HELPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "helper", "helper_process.py")
 PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-MAX_HELPERS = 2
+MAX_HELPERS = 3
+# Of one client, so that its programs leave a helper to others.
+MAX_PER_CLIENT = 2
+# The client whose program the current task runs.
+CLIENT: ContextVar[object] = ContextVar("client", default=None)
 # A second helper that has had nothing to do for this long ends.
 IDLE_S = 30.0
 # Helper and worker have 60 MiB after small programs. Memory that a large one used is given back by a new helper.
@@ -40,7 +45,10 @@ class HelperPool:
         self._idle: list[HelperProcess] = []
         self._all: set[HelperProcess] = set()
         self._starting = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        # By client, in the order in which they have their turn.
+        self._waiters: dict[object, list[asyncio.Future[None]]] = {}
+        self._lent: dict[HelperProcess, object] = {}
+        self._acquiring: Counter[object] = Counter()
         self._dumping: dict[Suspension, asyncio.Event] = {}
         self._trimming: asyncio.TimerHandle | None = None
         self._closed = False
@@ -62,10 +70,31 @@ class HelperPool:
         """
         if suspension is not None and suspension in self._dumping:
             await self._dumping[suspension].wait()
+        client = CLIENT.get()
         while True:
             if self._closed:
                 raise OSError("Switchboard is stopping.")
             self._forget_lost()
+            if self._share(client) >= MAX_PER_CLIENT:
+                await self._wait_for_release(client)
+                continue
+            self._acquiring[client] += 1
+            try:
+                helper = await self._acquire_now(suspension)
+            finally:
+                self._acquiring[client] -= 1
+            if helper is not None:
+                self._lent[helper] = client
+                return helper
+            await self._wait_for_release(client)
+
+    def _share(self, client: object) -> int:
+        """Return how many helpers a client has, or is about to get."""
+        return sum(other == client for other in self._lent.values()) + self._acquiring[client]
+
+    async def _acquire_now(self, suspension: Suspension | None) -> HelperProcess | None:
+        """Return an idle helper or a new one; None if all are in use."""
+        while True:
             if self._idle:
                 chosen = self._choose(suspension)
                 self._idle.remove(chosen)
@@ -74,7 +103,7 @@ class HelperPool:
             elif len(self._all) + self._starting < MAX_HELPERS:
                 return await self._start()
             else:
-                await self._wait_for_release()
+                return None
 
     async def take_snapshot(self, suspension: Suspension) -> None:
         """Take the snapshot of a program if a helper holds it. Raises nothing: without success it has none."""
@@ -89,6 +118,7 @@ class HelperPool:
 
     def release(self, helper: HelperProcess, *, usable: bool) -> None:
         """Take a helper back. One that is not usable any more, or has grown too large, is ended."""
+        self._lent.pop(helper, None)
         is_due = usable and helper.held is None and helper.requests % RECYCLE_CHECK_EVERY == 0
         too_large = is_due and helper.memory() > RECYCLE_BYTES
         if usable and not too_large and not helper.is_lost and not self._closed:
@@ -147,9 +177,9 @@ class HelperPool:
             suspension.snapshot, suspension.failure = answer.body.snapshot, _own_failure(answer.body.failed)
         return not helper.is_lost
 
-    async def _wait_for_release(self) -> None:
+    async def _wait_for_release(self, client: object) -> None:
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self._waiters.setdefault(client, []).append(waiter)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -158,11 +188,17 @@ class HelperPool:
             raise
 
     def _wake_next(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+        """Wake the next client that may have a helper. Clients take turns."""
+        for client in list(self._waiters):
+            if self._share(client) >= MAX_PER_CLIENT and not self._closed:
+                continue
+            waiting = [waiter for waiter in self._waiters.pop(client) if not waiter.done()]
+            if not waiting:
+                continue
+            waiting.pop(0).set_result(None)
+            if waiting:
+                self._waiters[client] = waiting  # behind all others
+            return
 
     def _trim(self) -> None:
         """End idle helpers but one, unless they hold a program."""
@@ -182,6 +218,7 @@ class HelperPool:
 
     def _end(self, helper: HelperProcess) -> None:
         self._all.discard(helper)
+        self._lent.pop(helper, None)
         helper.end()
 
     async def _start(self) -> HelperProcess:

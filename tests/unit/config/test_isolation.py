@@ -28,6 +28,13 @@ def test_a_server_that_holds_the_state_of_one_user_runs_once_per_session(package
         (spec("a", "node", "server.js"), ["read", "set_working_dir"], "session"),
         (spec("a", "node", "server.js"), ["close_session"], "session"),
         (spec("a", "node", "server.js"), ["list_sessions", "reset"], "shared"),
+        (spec("mysql", "node", "server.js"), ["connect_db", "query"], "session"),
+        (spec("a", "node", "server.js"), ["query", "dbConnect"], "session"),
+        (spec("a", "node", "server.js"), ["jira.login"], "session"),
+        (spec("a", "node", "server.js"), ["sign-in"], "session"),
+        (spec("a", "node", "server.js"), ["set_api_key"], "session"),
+        (spec("a", "node", "server.js"), ["list_connections", "get_login_count", "blogin"], "shared"),
+        (spec("a", "node", "server.js"), ["get_author", "connectivity"], "shared"),
         (spec("browser", "", kind="http"), ["browser_click"], "shared"),
     ],
 )

@@ -20,6 +20,7 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.gateway.programs.own_functions import OwnFunctions
 from switchboard_mcp.gateway.programs.program_calls import ProgramRun
 from switchboard_mcp.programs.engine import Engine, Limits, Program, Settled
+from switchboard_mcp.programs.helper_pool import CLIENT
 from switchboard_mcp.programs.learned_types import LearnedTypes
 from switchboard_mcp.programs.run_log import RecordedRun, RunLog, RunLogError, RunStore
 from switchboard_mcp.programs.run_loop import (
@@ -79,6 +80,7 @@ class ProgramRuns:
         on_progress: Callable[[CallMade], None],
     ) -> tuple[str, Outcome]:
         """Run a program to its end, or resume an interrupted run; return its id and its outcome."""
+        CLIENT.set(request.session.process_owner)
         if program.run_id:
             log, recorded = await work_thread.run(work_thread.OWN, partial(self._reopen, program.run_id))
             if recorded.end is not None:

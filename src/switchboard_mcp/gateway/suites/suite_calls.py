@@ -20,6 +20,7 @@ from switchboard_mcp.errors import (
     INVALID_PARAMS,
     Failure,
     failure,
+    is_about_arguments,
     is_network_failure,
     tool_result,
 )
@@ -381,12 +382,13 @@ class SubtoolCall(HostRequest):
         tool = child.inventory.tools.get(subtool)
         schema: Raw | UnsetType = UNSET
         # A large schema would hide the error, and takes long to compact.
-        if error.code == INVALID_PARAMS and tool is not None and tool.size <= work_thread.LOOP_BYTES:
+        is_network = error.code != INVALID_PARAMS and is_network_failure(error.message)
+        invalid = error.code == INVALID_PARAMS or (not is_network and is_about_arguments(error.message))
+        if invalid and tool is not None and tool.size <= work_thread.LOOP_BYTES:
             readable = tool.sanitized().input_schema
             schema = _compacted(readable) if readable is not UNSET else UNSET
-        invalid = error.code == INVALID_PARAMS
         return failure(
-            "child_network_error" if not invalid and is_network_failure(error.message) else "child_error",
+            "child_network_error" if is_network else "child_error",
             f"Child '{child.name}', subtool '{subtool}': {error.message} (code {error.code})"
             + child.explain_error(error.message),
             child=child.name,

@@ -53,11 +53,21 @@ class StoredLogin(Struct, rename="camel", kw_only=True):
 
     def is_fresh(self, now: float) -> bool:
         """Return True if the token has not expired as far as we know."""
-        return bool(self.access_token) and (not self.expires_at or now < self.expires_at - EXPIRY_MARGIN_S)
+        return bool(self.access_token) and (not self.expires_at or now < self.expires_at - self._margin_s)
+
+    @property
+    def _margin_s(self) -> float:
+        """The time before its end from which the token is renewed: less for one that lives for a minute only."""
+        try:
+            lifetime_s = _decode_tokens(self.tokens).expires_in or 0.0 if self.tokens else 0.0
+        except msgspec.DecodeError:
+            lifetime_s = 0.0
+        return min(EXPIRY_MARGIN_S, lifetime_s / 3) if lifetime_s > 0 else EXPIRY_MARGIN_S
 
 
 class _Tokens(Struct):
     refresh_token: str | None = None
+    expires_in: float | None = None
 
 
 _decode = msgspec.json.Decoder(StoredLogin).decode
