@@ -154,7 +154,7 @@ def test_a_killed_switchboard_loses_nothing_that_was_written_and_the_next_one_go
 
 
 @pytest.mark.parametrize("rule", ["deny", "warn"])
-def test_where_nothing_can_be_recorded_calls_are_refused_or_warned_of(workspace: Path, rule: str) -> None:
+def test_calls_that_cannot_be_recorded_are_refused_or_warned_of(workspace: Path, rule: str) -> None:
     (workspace / "blocked").write_text("a file where a folder should be")
     furnish(workspace, path="blocked/audit", onError=rule)
     with switchboard(workspace) as host:

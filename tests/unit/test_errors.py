@@ -151,7 +151,7 @@ class TestWire:
             },
         }
 
-    def test_what_does_not_help_is_left_out(self) -> None:
+    def test_members_without_use_are_left_out(self) -> None:
         error = json.loads(tool_result(failure("shutting_down", "Bye.")))["structuredContent"]["error"]
         assert error == {
             "code": "shutting_down",

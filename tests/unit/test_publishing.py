@@ -81,7 +81,7 @@ def commands(text: str) -> list[str]:
 @each_case(
     "path", [REPO / "Dockerfile", *WORKFLOWS, *(REPO / "examples").rglob("*.yml")], ids=lambda path: path.name
 )
-def test_whatever_is_published_installs_by_hash(path: Path) -> None:
+def test_every_published_artifact_installs_by_hash(path: Path) -> None:
     loose = [
         command
         for command in commands(path.read_text(encoding="utf-8"))

@@ -113,7 +113,7 @@ async def test_results_and_corrections_go_to_the_tools_they_belong_to(api: Messa
     ],
     api=messages_api,
 )
-async def test_whatever_a_model_says_becomes_a_turn_to_be_judged(
+async def test_any_reply_of_a_model_becomes_a_turn_to_be_judged(
     api: MessagesApi, answer: Says, turn: ModelTurn
 ) -> None:
     api.answers.append(answer)
@@ -121,7 +121,7 @@ async def test_whatever_a_model_says_becomes_a_turn_to_be_judged(
 
 
 @each_case("passing", [Fails(429, "rate_limit_error"), Fails(529, "overloaded_error")], api=messages_api)
-async def test_what_passes_is_tried_again(api: MessagesApi, passing: Fails) -> None:
+async def test_passing_failures_are_tried_again(api: MessagesApi, passing: Fails) -> None:
     api.answers += [passing, passing, Says([use("write", {}), DONE])]
     assert (await first(api)).done
     assert len(api.requests) == 3

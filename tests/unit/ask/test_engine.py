@@ -191,7 +191,7 @@ async def test_time_is_a_limit_but_not_the_time_of_a_person() -> None:
     assert words(await ask([wipe], person=Person(requested=think), timeout_ms=250)) == ["result of wipe"]
 
 
-async def test_nothing_grave_runs_without_a_yes() -> None:
+async def test_a_destructive_step_runs_only_after_consent() -> None:
     turn = ModelTurn(steps=[PlanStep("note", {}), PlanStep("wipe", {"path": "a"})], done=True)
     answers: list[tuple[Agreement, str]] = [("no", "ask_declined"), ("nobody", "ask_unconfirmed")]
     for answer, expected in answers:
@@ -253,9 +253,7 @@ TURNS = st.builds(
 
 
 @given(st.lists(TURNS, min_size=1, max_size=8), st.sampled_from(["yes", "no", "nobody"]))
-def test_whatever_a_model_says_nothing_executes_outside_policy(
-    turns: list[ModelTurn], answer: Agreement
-) -> None:
+def test_no_reply_of_a_model_executes_outside_policy(turns: list[ModelTurn], answer: Agreement) -> None:
     box, person, script = Box(), Person(answer), Script(turns)
     asyncio.run(ask(script, box, person, max_steps=4))
     known = {tool.name for tool in OFFERED}

@@ -43,7 +43,7 @@ def test_steps_that_fulfil_the_request_are_run() -> None:
         assert verdict(steps=[READ], done=done) == Go([READ], True, frozenset({"read_file"}))
 
 
-def test_what_is_needed_later_is_said_before_anything_is_read() -> None:
+def test_later_needs_are_named_before_anything_is_read() -> None:
     assert verdict(steps=[READ], later=["create_note"]) == Go(
         [READ], False, frozenset({"read_file", "create_note"})
     )
@@ -70,7 +70,7 @@ def test_a_turn_that_does_not_hold_is_sent_back_once(turn: dict[str, Any], expec
     assert expected in second.message
 
 
-def test_what_was_not_planned_from_the_request_is_not_run_once_results_have_been_read() -> None:
+def test_a_step_not_planned_from_the_request_is_not_run_after_results_were_read() -> None:
     frame = PlanLimits(4, frozenset({"read_file"}))
     assert verdict(frame, steps=[READ], done=True) == Go([READ], True, frozenset({"read_file"}))
     injected = verdict(frame, steps=[PlanStep("delete_file", {"path": "a"})], later=["delete_file"])
@@ -135,9 +135,7 @@ FRAMES = st.builds(
 
 
 @given(TURNS, FRAMES)
-def test_whatever_a_model_says_only_offered_and_planned_steps_run_and_never_too_many(
-    turn: ModelTurn, frame: PlanLimits
-) -> None:
+def test_only_offered_and_planned_steps_run_and_never_too_many(turn: ModelTurn, frame: PlanLimits) -> None:
     result = judge(turn, OFFERED, frame)
     if isinstance(result, Go):
         assert 0 < len(result.steps) <= frame.steps_left

@@ -32,7 +32,7 @@ def test_a_result_is_shown_as_text(result: dict[str, Any], text: str) -> None:
     assert readable(**result) == text
 
 
-def test_what_is_no_result_is_nothing() -> None:
+def test_a_message_that_is_no_result_gives_none() -> None:
     assert prompt.readable(b"[]") == prompt.readable(b"{") == prompt.NOTHING
 
 

@@ -84,7 +84,7 @@ def test_the_plan_is_found_in_whatever_stands_around_it(text: str, turn: ModelTu
 @each_case(
     "text", ["", "I would call read.", "}{", '{"steps": 7}', '{"steps":[{}]}', "{" * 5000 + "}" * 5000]
 )
-def test_what_is_no_plan_is_odd(text: str) -> None:
+def test_a_reply_that_is_no_plan_is_reported(text: str) -> None:
     assert "That is not a plan" in read_turn(text).odd
 
 
@@ -130,7 +130,7 @@ async def test_only_a_plain_yes_is_one(answer: object, agreed: str) -> None:
     assert '1. delete {"path":"a"}' in params["message"]
 
 
-async def test_nobody_is_asked_for_nothing_nor_who_cannot_be() -> None:
+async def test_only_hosts_that_can_answer_get_a_request_and_only_if_there_is_one() -> None:
     host = Host(capabilities=())
     assert await HostConsent("files", host).request(DELETE, []) == "yes"
     assert await HostConsent("files", host).request(DELETE, DELETE) == "nobody"

@@ -82,7 +82,7 @@ def test_the_verdict_is_that_of_a_real_validator(schema: Any, value: Any) -> Non
         ),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_place(schema: Any, value: Any, expected: str) -> None:
+def test_a_value_that_does_not_fit_is_reported_with_its_place(schema: Any, value: Any, expected: str) -> None:
     assert [str(mistake) for mistake in check(schema, value)] == [expected]
 
 

@@ -156,7 +156,7 @@ async def test_an_answer_that_cannot_be_taken_ends_its_question() -> None:
         assert (await asking).failure.code == "message_too_large"
 
 
-async def test_when_the_client_goes_its_questions_end_and_we_hear_of_it() -> None:
+async def test_questions_end_and_the_server_is_notified_when_the_client_leaves() -> None:
     async with serving() as (server, client, gone), asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(_refused(server))
         await client.hear()

@@ -79,7 +79,7 @@ async def test_lines_of_the_record_and_receipts_are_told_once_and_in_order(tmp_p
     assert len({each["id"] for each in stream.events}) == 4
 
 
-async def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
+async def test_a_notice_that_failed_is_sent_later(tmp_path: Path) -> None:
     record(tmp_path, "started")
     stream = Stream()
     stream.away = True

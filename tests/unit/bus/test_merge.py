@@ -28,7 +28,7 @@ def _pushed(value: Value, revision: int) -> MergeStep:
         (MergeBase(1, OLD), HERE, MergeBase(2, THERE), False, MergeStep(take=THERE, takes=True)),
     ],
 )
-def test_what_was_changed_on_one_side_goes_to_the_other(
+def test_a_change_on_one_side_goes_to_the_other(
     agreed: MergeBase, here: Value, there: MergeBase, merge: bool, step: MergeStep
 ) -> None:
     assert compare(agreed, here, there, merge=merge) == step

@@ -26,7 +26,7 @@ def test_a_letter_is_stored_in_its_turn_alone(
 
 
 @each_case("seed", range(50))
-def test_whatever_a_bus_loses_and_doubles_everything_is_stored_once_and_in_order(seed: int) -> None:
+def test_lost_and_doubled_messages_are_stored_once_and_in_order(seed: int) -> None:
     chance = random.Random(seed)
     mark, stored, base = SequenceMark(), list[int](), 1
     while len(stored) < 60:

@@ -125,7 +125,7 @@ async def house() -> AsyncIterator[House]:
         await child.close()
 
 
-async def test_what_it_offers_is_known_without_a_start() -> None:
+async def test_its_tools_are_known_without_a_start() -> None:
     async with house() as built_in:
         offer = built_in.child.inventory
         assert [tool.name for tool in offer.known_tools()] == ["whoami"]

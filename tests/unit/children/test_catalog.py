@@ -43,9 +43,7 @@ def clock() -> Clock:
     return Clock(2_000_000_000.0)  # files that a test writes are older
 
 
-def test_what_was_told_lately_is_fresh_and_what_was_told_long_ago_is_not(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_a_recent_report_is_fresh_and_an_old_one_is_not(tmp_path: Path, clock: Clock) -> None:
     catalog, kid = Catalog("", clock), spec(tmp_path)
     assert not catalog.is_fresh(kid, DAY_S)
     catalog.store(kid, ServerSnapshot())

@@ -141,7 +141,7 @@ def test_a_subtool_that_was_just_looked_for_is_not_looked_for_again_for_a_while(
     assert kid.server.last()["params"]["name"] == "old"
 
 
-def test_who_waits_for_the_list_of_a_child_that_dies_is_told(board: Board) -> None:
+def test_a_waiter_for_the_list_of_a_dying_child_gets_an_error(board: Board) -> None:
     kid = board.child(
         script=lambda message: (
             {} if message["method"] == "tools/list" and kid.server.requests("tools/call") else None

@@ -205,7 +205,7 @@ def test_the_gate_is_stricter_in_governed_mode() -> None:
     assert OPEN_RULES.spawn_fail_s == 0
 
 
-def test_what_is_set_counts_in_either_mode() -> None:
+def test_a_setting_counts_in_either_mode() -> None:
     settings = Settings(spawn_fail_ms=700, successes=2, failures=3, quarantine_ms=9000, probe_ms=100)
     for governed in (False, True):
         found = health_rules(settings, governed=governed)

@@ -53,7 +53,7 @@ def written(**children: LockedChild) -> LockFile:
 # --- the file -----------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_written_entries_are_read_back(tmp_path: Path) -> None:
     path = lock_file.lock_path(str(tmp_path))
     lock_file.write_lock(path, written(kid=entry()))
     again = lock_file.read_lock(path)
@@ -158,7 +158,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_was_changed_by_hand_is_named(change: Any, key: str) -> None:
+def test_files_changed_by_hand_are_named(change: Any, key: str) -> None:
     found = lock_file.find_tampering("/w/lock", "kid", change(entry()))
     assert found is not None
     assert (found.code, f"/w/lock: {key}: " in found.message) == ("lock_invalid", True)
@@ -176,7 +176,7 @@ def test_an_entry_reads_like_what_the_child_told() -> None:
     assert b"\n" not in bytes(known.tools[0])
 
 
-def test_what_a_call_must_give_is_read_first() -> None:
+def test_required_parameters_come_first() -> None:
     schema = {"type": "object", "properties": {"head": {}, "path": {}, "all": {}}, "required": ["path"]}
     (tool,) = read_tools(lock_file.snapshot_of(entry({**READ, "inputSchema": schema})).tools)
     assert isinstance(tool.input_schema, Raw)
@@ -227,7 +227,7 @@ def test_an_address_counts_without_its_secrets(one: str, other: str, same: bool)
     assert (hashed(one) == hashed(other)) is same
 
 
-def test_what_is_the_same_stays_as_it_was_written() -> None:
+def test_equal_values_stay_as_they_were_written() -> None:
     before = entry(READ, {**READ, "name": "b"}, instructions="Be\ngood.")
     after = entry(
         {**READ, "description": "Reads. "}, {**READ, "name": "b", "title": "B"}, instructions="Be good."

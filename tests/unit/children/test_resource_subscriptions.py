@@ -157,7 +157,7 @@ def test_an_acknowledgement_of_something_else_means_nothing(board: Board) -> Non
     assert kid.server.last("notifications/cancelled")["params"]["requestId"] == first["id"]
 
 
-def test_what_is_followed_at_once_is_one_request(board: Board) -> None:
+def test_subscriptions_of_one_moment_are_one_request(board: Board) -> None:
     kid = board.child(era="modern")
     board.host().call()
     acknowledge(kid)
@@ -172,7 +172,7 @@ def test_what_is_followed_at_once_is_one_request(board: Board) -> None:
     assert heard == [True, True, True]
 
 
-def test_whoever_waits_is_told_when_the_child_goes(board: Board) -> None:
+def test_a_waiting_call_gets_an_error_when_the_child_stops(board: Board) -> None:
     kid = board.child(era="modern")
     board.host().call()
     heard: list[bool] = []

@@ -20,7 +20,7 @@ def test_quarantine_comes_with_the_fifth_failure() -> None:
     assert decide_restart(OPEN_RULES.failures, OPEN_RULES).event is LifecycleEvent.CRASH_LIMIT
 
 
-def test_how_many_failures_and_how_long_is_up_to_the_rules() -> None:
+def test_the_rules_set_the_number_of_failures_and_the_time() -> None:
     rules = replace(OPEN_RULES, failures=2, quarantine_s=7)
     assert decide_restart(1, rules).event is LifecycleEvent.CRASH
     assert decide_restart(2, rules).event is LifecycleEvent.CRASH_LIMIT

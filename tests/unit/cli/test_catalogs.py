@@ -43,7 +43,9 @@ def test_two_servers_of_one_name_are_told_apart(tmp_path: Path) -> None:
     ("value", "expected"),
     [({}, "neither 'servers' nor 'tools'"), ({"servers": [{"server": "x"}]}, "tools"), (3, "int")],
 )
-def test_what_is_no_catalog_is_refused_with_its_name(tmp_path: Path, value: object, expected: str) -> None:
+def test_a_file_that_is_no_catalog_is_refused_with_its_name(
+    tmp_path: Path, value: object, expected: str
+) -> None:
     path = written(tmp_path, value)
     with pytest.raises(SwitchboardError, match=expected) as refused:
         read_catalog(path)

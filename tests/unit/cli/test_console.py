@@ -97,7 +97,7 @@ def test_a_terminal_gets_no_orders_from_a_text() -> None:
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_whatever_is_written_only_our_own_paint_is_obeyed(text: str) -> None:
+def test_only_our_own_styling_reaches_the_terminal(text: str) -> None:
     screen, console = terminal(), Console(Terminal(), Terminal(), {"TERM": "xterm"})
     for hostile in (text, f"a\x1b[31m{text}\x9b2J\u202eb\r\x08"):
         screen.line(f"{screen.paint('painted', 'bold red')} {hostile}", "dim")

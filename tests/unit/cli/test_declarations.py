@@ -110,7 +110,7 @@ def test_options_and_words_come_in_any_order() -> None:
     assert args.output == "out"
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_parts_are_named() -> None:
     assert refused("call") == "call: SUITE and SUBTOOL missing"
     assert refused("call", "suite") == "call: SUBTOOL missing"
     assert refused("introspect") == "introspect: SUITE missing"

@@ -43,7 +43,7 @@ def test_a_program_is_looked_for_where_the_start_will_look(folder: Path) -> None
     ],
     folder=new_folder,
 )
-def test_what_keeps_a_child_from_starting_is_found_without_starting_it(
+def test_an_obstacle_to_a_start_is_found_without_starting_the_child(
     folder: Path, command: str, more: dict[str, str], code: str
 ) -> None:
     problem = checked(folder, command, **more)

@@ -37,7 +37,7 @@ APPROVALS = Approvals(
 )
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_written_values_are_read_back(tmp_path: Path) -> None:
     path = approvals_path(str(tmp_path))
     assert path.endswith("switchboard.approvals.json")
     write_approvals(path, APPROVALS)
@@ -77,7 +77,7 @@ def test_each_kind_of_machine_has_its_own_approval_and_keeps_that_of_the_others(
     assert both.without("tool") == APPROVALS
 
 
-def test_what_was_approved_before_there_were_kinds_holds_until_it_is_approved_again() -> None:
+def test_an_approval_without_a_kind_holds_until_the_next_approval() -> None:
     found = APPROVALS.find("git", LINUX)
     assert found is not None
     assert found.key == "children.git"

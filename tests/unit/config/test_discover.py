@@ -185,7 +185,7 @@ def test_the_kind_is_told_by_type_or_by_what_is_there(lab: Lab, entry: dict[str,
     ],
     lab=Lab,
 )
-def test_how_to_log_in_is_read_and_keys_of_hosts_let_pass(lab: Lab, written: object, read: object) -> None:
+def test_login_settings_are_read_and_keys_of_hosts_pass(lab: Lab, written: object, read: object) -> None:
     lab.child("a", {"url": "https://a", "oauth": written})
     assert lab.children()[0].oauth == read
 
@@ -349,7 +349,9 @@ def test_an_unreadable_file_is_skipped_with_a_warning(lab: Lab) -> None:
     ],
     lab=Lab,
 )
-def test_what_looks_wrong_is_told_and_the_child_kept(lab: Lab, entry: dict[str, Any], warning: str) -> None:
+def test_a_suspicious_entry_is_reported_and_the_child_kept(
+    lab: Lab, entry: dict[str, Any], warning: str
+) -> None:
     lab.child("a", entry)
     assert lab.names() == ["a"]
     (result,) = lab.warnings()

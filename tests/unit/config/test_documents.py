@@ -39,7 +39,7 @@ def test_comments_and_trailing_commas_change_no_value(value: Any, noise: str) ->
 
 
 @each_case("text", ['"// no comment"', '"/* none */"', '", ]"', '"\\" // ,]"', '["a,}",]'])
-def test_what_stands_in_quotes_is_left_alone(text: str) -> None:
+def test_quoted_text_stays_unchanged(text: str) -> None:
     assert decode_json(text.encode()) == json.loads(text.replace(",]", "]") if text.startswith("[") else text)
 
 
@@ -59,7 +59,7 @@ def test_what_stands_in_quotes_is_left_alone(text: str) -> None:
         "[1, /* */,]",
     ],
 )
-def test_what_is_not_json_stays_refused(text: str) -> None:
+def test_text_that_is_no_json_stays_refused(text: str) -> None:
     refused = decode_json(text.encode())
     assert isinstance(refused, Unreadable)
     assert "line 1 column" in refused.message or "line 2 column" in refused.message

@@ -246,7 +246,7 @@ def test_a_mistake_in_a_section_is_refused_in_words(tmp_path: Path, text: str, l
     assert refusal(tmp_path, text) == [line]
 
 
-def test_how_the_mail_suite_is_shown_counts_as_if_it_stood_under_suites(tmp_path: Path) -> None:
+def test_the_exposure_of_the_mail_suite_counts_like_an_entry_of_suites(tmp_path: Path) -> None:
     text = '{"mail": {"enabled": true, "exposure": "direct"}, "suites": {"mail": {"alwaysLoad": true}}}'
     (tmp_path / "switchboard.config.json").write_text(text)
     loaded = load_workspace(str(tmp_path), None, {})
@@ -255,7 +255,7 @@ def test_how_the_mail_suite_is_shown_counts_as_if_it_stood_under_suites(tmp_path
     assert loaded.config.suites["mail"].always_load
 
 
-def test_what_people_typed_is_not_repeated_in_errors(tmp_path: Path) -> None:
+def test_errors_do_not_repeat_typed_text(tmp_path: Path) -> None:
     assert "hunter2" not in "".join(refusal(tmp_path, '{"timeouts": {"rpcMs": "hunter2"}}'))
 
 

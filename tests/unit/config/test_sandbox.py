@@ -155,7 +155,7 @@ class TestFiles:
         assert "suites.x.sandbox.files.write[0]: has no variable ${nope}" in text
 
     @each_case("value", ["stricter", {"preset": "x"}, {"netwrok": "no"}, {"limits": {"memoryMb": 0}}, 1])
-    def test_what_the_types_rule_out(self, tmp_path: Path, value: object) -> None:
+    def test_calls_that_the_types_rule_out_are_refused(self, tmp_path: Path, value: object) -> None:
         with pytest.raises(SwitchboardError) as caught:
             load(tmp_path, {"suites": {"x": {"sandbox": value}}})
         assert "suites.x.sandbox" in str(caught.value)

@@ -87,7 +87,7 @@ def test_the_defaults_are_valid_and_stated() -> None:
         {"mcpServers": {"a": 1}},
     ],
 )
-def test_what_loading_refuses_or_skips_the_schema_refuses(config: object) -> None:
+def test_the_schema_refuses_what_loading_refuses_or_skips(config: object) -> None:
     assert not is_valid(config)
 
 

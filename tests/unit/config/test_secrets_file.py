@@ -107,7 +107,7 @@ def test_a_file_that_others_can_read_or_write_is_ignored_with_a_warning(tmp_path
 
 
 @each_case("kind", ["link", "folder", "fifo", "large"])
-def test_what_is_no_plain_file_is_ignored_with_a_warning(tmp_path: Path, kind: str) -> None:
+def test_a_special_file_is_ignored_with_a_warning(tmp_path: Path, kind: str) -> None:
     path = workspace(tmp_path, "TOKEN='x'\n")
     other = tmp_path / "other"
     path.rename(other)

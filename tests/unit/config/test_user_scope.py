@@ -77,7 +77,7 @@ def test_the_place_of_the_user_workspace_never_depends_on_the_current_folder(
         ({}, {"gate": {"otherwise": "ask"}}, True, False, "gate.otherwise"),
     ],
 )
-def test_when_the_user_workspace_is_included(
+def test_the_user_workspace_is_included_only_if_it_applies(
     folders: Folders,
     project: dict[str, object],
     user: dict[str, object],

@@ -182,7 +182,7 @@ def test_a_header_is_registered_with_and_without_its_scheme() -> None:
     ]
 
 
-def test_what_a_variable_brings_in_is_registered_wherever_it_is_used() -> None:
+def test_the_value_of_a_variable_is_registered_as_secret_wherever_it_is_used() -> None:
     spec = child(args=["--key=${API_TOKEN}"], env={"X": "${OTHER}"})
     assert secret_values(spec, {"API_TOKEN": "s3cr3t", "OTHER": "value-of-other-1"}) == [
         "value-of-other-1",

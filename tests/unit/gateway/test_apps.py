@@ -234,7 +234,7 @@ def content(**members: object) -> Raw:
         {"_meta": {"openai/widgetCSP": {}}},
     ],
 )
-def test_whatever_changes_in_a_page_changes_its_record(changed: Json) -> None:
+def test_any_change_of_a_page_changes_its_record(changed: Json) -> None:
     assert apps.page_record(PAGE, content(**changed)) != apps.page_record(PAGE, content())
     assert apps.page_record(PAGE, content(uri="ui://other")) == apps.page_record(PAGE, content())
 
@@ -250,5 +250,5 @@ def test_whatever_changes_in_a_page_changes_its_record(changed: Json) -> None:
         b'"' + b"x" * apps.MAX_PAGE_BYTES,
     ],
 )
-def test_what_is_no_page_has_no_record(result: bytes) -> None:
+def test_a_resource_that_is_no_page_has_no_record(result: bytes) -> None:
     assert apps.page_record(PAGE, Raw(result)) is None

@@ -555,7 +555,7 @@ def test_a_task_that_a_child_hands_out_twice_stays_with_the_first(board: Board) 
     assert scene.reaches(Case("tasks/get", {"taskId": "t"}))
 
 
-def test_what_a_task_asks_and_reports_reaches_its_owner_alone(board: Board) -> None:
+def test_questions_and_progress_of_a_task_reach_its_owner_alone(board: Board) -> None:
     scene = Scene(board, modern=False)
     bob = board.host(CLIENT, principal="bob")
     bob.ask("tools/call", {"name": "echo"})  # the only request in flight
@@ -678,7 +678,9 @@ def test_a_log_level_reaches_only_the_children_that_a_host_sees(board: Board) ->
     ],
     board=open_board,
 )
-def test_what_a_child_does_not_list_does_not_reach_it(board: Board, method: str, params: Json) -> None:
+def test_a_method_for_a_list_that_a_child_lacks_does_not_reach_it(
+    board: Board, method: str, params: Json
+) -> None:
     scene = Scene(board, modern=False)
     assert not scene.reaches(Case(method, params))
 

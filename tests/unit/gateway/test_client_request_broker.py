@@ -204,7 +204,7 @@ def test_a_question_outside_any_call_goes_to_nobody_where_there_are_two(board: B
     assert one.heard("elicitation/create") == two.heard("elicitation/create") == []
 
 
-def test_what_one_host_has_left_behind_is_not_for_the_next(board: Board, kid: FakeChild) -> None:
+def test_leftovers_of_one_host_do_not_reach_the_next(board: Board, kid: FakeChild) -> None:
     one, two = board.host(EVERYTHING), board.host(EVERYTHING)
     one.call()
     one.leave()
@@ -217,7 +217,7 @@ def test_what_one_host_has_left_behind_is_not_for_the_next(board: Board, kid: Fa
     assert len(two.heard("elicitation/create")) == 1
 
 
-def test_where_the_link_names_the_call_the_question_is_of_that_call(board: Board, kid: FakeChild) -> None:
+def test_a_question_belongs_to_the_call_that_its_link_names(board: Board, kid: FakeChild) -> None:
     one, two = board.host(EVERYTHING), board.host(EVERYTHING)
     one.call()
     first = kid.server.last()

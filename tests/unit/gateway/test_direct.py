@@ -259,7 +259,7 @@ def stranger(board: Board, *, modern: bool = False) -> tuple[Host, FakeChild]:
     return Host(board, board.gateway.open(road, http_host("http", "")), road, {}, modern), kid
 
 
-def test_what_waits_for_a_child_is_under_way_and_can_be_cancelled(board: Board) -> None:
+def test_a_call_that_waits_for_a_child_can_be_cancelled(board: Board) -> None:
     host, kid = stranger(board)
     listed, called = host.ask("tools/list", id=1), host.ask("tools/call", {"name": "echo"}, id=2)
     assert list(host.session.in_flight) == [b"1", b"2"]
@@ -277,7 +277,7 @@ def test_an_id_that_waits_for_a_child_is_not_used_twice(board: Board) -> None:
     assert host.error(1)["code"] == -32600
 
 
-def test_what_cannot_be_understood_once_the_child_is_known_is_told(board: Board) -> None:
+def test_problems_that_show_once_the_child_is_known_are_reported(board: Board) -> None:
     host, kid = stranger(board, modern=True)
     called = host.ask("tools/call", {"name": "echo", "requestState": 5})
     kid.extra = lambda message: None
@@ -398,7 +398,7 @@ def test_a_method_nobody_knows_is_refused_elsewhere(board: Board, count: int) ->
     assert host.error(host.ask("vendor/thing", {}))["code"] == -32601
 
 
-def test_what_is_known_for_the_first_time_is_no_change(board: Board) -> None:
+def test_a_first_snapshot_is_no_change(board: Board) -> None:
     lists: dict[str, list[Json]] = {"prompts/list": [{"name": "p"}], "resources/templates/list": []}
     kid = board.child(exposure="direct", lists=lists)
     host = board.host()
@@ -408,7 +408,7 @@ def test_what_is_known_for_the_first_time_is_no_change(board: Board) -> None:
     assert len(host.heard("notifications/prompts/list_changed")) == 1
 
 
-def test_what_a_child_says_beside_its_lists_is_said_where_it_is_alone(board: Board) -> None:
+def test_further_members_of_lists_pass_if_there_is_one_child(board: Board) -> None:
     def script(message: Json) -> Json | None:
         if message["method"] not in ("tools/list", "prompts/list"):
             return None

@@ -44,7 +44,7 @@ def test_auto_keeps_a_large_child_behind_its_suite_and_tells_nothing(board: Boar
     assert tools(host) == ["kid_suite"]
 
 
-def test_whoever_saw_the_suite_can_still_call_it(board: Board) -> None:
+def test_a_listed_suite_can_still_be_called(board: Board) -> None:
     kid = board.child(exposure="auto", tools=TINY)
     host = board.host()
     host.call("now")

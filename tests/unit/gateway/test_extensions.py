@@ -144,7 +144,7 @@ EMPTY: dict[str, Json] = {
 @each_case("host_era", ERAS)
 @each_case("exposure", ["suite", "direct"])
 @each_case("when", ["never started", "known"], board=open_board)
-def test_what_is_announced_is_answered_although_no_child_has_it(
+def test_an_announced_method_is_answered_although_no_child_has_it(
     board: Board, host_era: str, child_era: str, exposure: str, when: str
 ) -> None:
     kid = board.child(era=child_era, capabilities={"tools": {}}, exposure=exposure)

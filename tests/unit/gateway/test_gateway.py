@@ -153,7 +153,7 @@ def test_null_for_no_error_is_none(board: Board, kid: FakeChild) -> None:
     [None, 7, "text", [], [1], {}, {"resultType": 3}, {"_meta": 5}, {"content": None}],
     board=open_board,
 )
-def test_whatever_a_child_answers_its_host_gets_one_answer_that_is_json(
+def test_any_response_of_a_child_gives_its_host_one_valid_response(
     board: Board, era: str, modern: bool, result: object
 ) -> None:
     for exposure in ("suite", "direct"):
@@ -223,7 +223,7 @@ def test_an_id_that_is_none_is_refused(board: Board, kid: FakeChild, id: bytes) 
     board=open_board,
     kid=new_kid,
 )
-def test_what_needs_no_answer_gets_none(board: Board, kid: FakeChild, message: bytes) -> None:
+def test_notifications_get_no_response(board: Board, kid: FakeChild, message: bytes) -> None:
     host = board.host()
     already = len(host.road.heard)
     host.send(message)
@@ -234,7 +234,7 @@ def test_what_needs_no_answer_gets_none(board: Board, kid: FakeChild, message: b
 # --- routes and hosts --------------------------------------------------------------------------------------
 
 
-def test_what_belongs_to_a_request_goes_the_way_of_that_request(board: Board, kid: FakeChild) -> None:
+def test_messages_of_a_request_take_the_stream_of_that_request(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING)
     post = Road()
     host.call(road=post, meta={"progressToken": 1})

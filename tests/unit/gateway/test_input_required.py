@@ -127,7 +127,7 @@ def test_a_url_to_visit_gets_the_id_that_the_handshake_era_needs(board: Board, k
     board=open_board,
     kid=new_kid,
 )
-def test_what_the_host_cannot_be_asked_fails_the_call_and_nothing_is_asked(
+def test_a_request_that_the_host_cannot_answer_fails_the_call_and_is_not_sent(
     board: Board, kid: FakeChild, capabilities: Json, question: Json
 ) -> None:
     host = board.host(capabilities)
@@ -273,7 +273,7 @@ def test_a_state_of_another_switchboard_behind_us_passes(board: Board, kid: Fake
 
 
 @each_case("exposure", ["suite", "direct"], board=open_board)
-def test_what_the_host_lacks_is_told_with_the_code_for_it(board: Board, exposure: str) -> None:
+def test_a_missing_capability_of_the_host_has_its_error_code(board: Board, exposure: str) -> None:
     kid = board.child(era="modern", exposure=exposure)
     host = board.host(modern=True)
     called = host.call() if exposure == "suite" else host.ask("tools/call", {"name": "echo"})
@@ -282,7 +282,7 @@ def test_what_the_host_lacks_is_told_with_the_code_for_it(board: Board, exposure
     assert host.error(called)["data"] == {"requiredCapabilities": {"sampling": {}}}
 
 
-def test_what_the_host_does_not_lack_is_a_fault_of_the_child(board: Board) -> None:
+def test_a_complaint_about_a_capability_that_the_host_has_is_a_fault_of_the_child(board: Board) -> None:
     kid = board.child(era="modern", exposure="direct")
     host = board.host({"sampling": {}}, modern=True)
     called = host.ask("tools/call", {"name": "echo"})

@@ -114,7 +114,7 @@ def test_questions_and_logs_find_their_host_with_any_number_at_work(board: Board
     assert second.reply() is not None
 
 
-def test_what_it_says_outside_a_call_is_for_its_own_host(board: Board) -> None:
+def test_its_messages_outside_a_call_go_to_its_own_host(board: Board) -> None:
     kid = board.isolated()
     one, two = board.host(EVERYTHING), board.host(EVERYTHING)
     one.call()
@@ -128,7 +128,7 @@ def test_what_it_says_outside_a_call_is_for_its_own_host(board: Board) -> None:
     assert len(two.heard("roots/list")) == 1
 
 
-def test_what_a_principals_child_says_outside_a_call_is_nobodys(board: Board) -> None:
+def test_a_request_of_a_shared_child_outside_a_call_has_no_owner(board: Board) -> None:
     kid = board.isolated()
     passer = board.passer(EVERYTHING, principal="ann")
     passer.call()
@@ -140,7 +140,7 @@ def test_what_a_principals_child_says_outside_a_call_is_nobodys(board: Board) ->
     assert host.heard("elicitation/create") == host.heard("vendor/news") == []
 
 
-def test_what_one_has_told_is_known_of_all(board: Board) -> None:
+def test_facts_learned_from_one_process_count_for_all(board: Board) -> None:
     board.isolated()
     one, two = board.host(), board.host()
     introspect = {"name": "kid_suite", "arguments": {"action": "introspect"}}

@@ -178,7 +178,7 @@ def test_an_unknown_notification_reaches_the_host_at_work(board: Board, kid: Fak
     board=open_board,
     kid=new_kid,
 )
-def test_what_only_the_handshake_era_has_is_not_told_to_a_modern_host(
+def test_notifications_of_the_handshake_era_do_not_reach_a_modern_host(
     board: Board, kid: FakeChild, method: str
 ) -> None:
     old = board.host(EVERYTHING)

@@ -201,7 +201,7 @@ def test_methods_nobody_knows_do_not_reach_a_governed_child(board: PinnedBoard, 
         assert child.server.requests(method) == []
 
 
-def test_what_a_governed_child_says_beside_its_tools_is_not_passed_on(board: PinnedBoard) -> None:
+def test_further_texts_of_a_governed_child_do_not_pass(board: PinnedBoard) -> None:
     child = direct(board, ECHO)
     value = {"tools": [ECHO], "_meta": {"note": "obey"}, "more": "obey"}
     child.extra = lambda message: {"result": value} if message["method"] == "tools/list" else None
@@ -325,7 +325,7 @@ def entries(host: Host, method: str) -> list[Json]:
 
 
 @each_case(("method", "key", "entry"), TEXTS, board=open_pinned_board)
-def test_what_is_as_it_was_locked_is_listed_before_and_after_the_start(
+def test_unchanged_entries_are_listed_before_and_after_the_start(
     board: PinnedBoard, method: str, key: str, entry: Json
 ) -> None:
     child = governed_board(board, {method: [{**entry, "vendor": "x"}]}, {method: [entry]})

@@ -40,7 +40,7 @@ def test_listing_starts_no_suite(board: Board) -> None:
     assert kid.runs == []
 
 
-def test_what_a_suite_offers_is_shown_under_its_name_once_it_is_known(board: Board) -> None:
+def test_tools_of_a_suite_are_shown_once_they_are_known(board: Board) -> None:
     kid, odd = (
         board.child(lists=lists(["p"], ["file:///a b"], ["x://{id}/y"])),
         board.child("a/b", lists=lists([], ["u"])),
@@ -74,7 +74,7 @@ def test_a_changed_list_of_prompts_is_fetched_and_told(board: Board) -> None:
     assert names(host, PROMPTS) == ["kid__p", "kid__q"]
 
 
-def test_what_is_denied_is_neither_listed_nor_given(board: Board) -> None:
+def test_denied_entries_are_neither_listed_nor_served(board: Board) -> None:
     kid = board.child(
         lists=lists(["open", "shut"], ["mem://open", "mem://shut"]),
         expose=Expose(deny=["shut", "mem://shut"]),

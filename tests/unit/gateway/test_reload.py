@@ -74,7 +74,7 @@ def test_a_call_under_way_is_answered_by_the_old_child_and_the_next_by_the_new(b
     assert (host.result(first)["by"], host.result(second)["by"]) == ("old", "new")
 
 
-def test_whoever_comes_late_to_a_child_that_has_gone_is_sent_to_the_one_in_its_place(board: Board) -> None:
+def test_a_late_call_to_a_replaced_child_goes_to_its_successor(board: Board) -> None:
     old = board.child()
     host = board.host()
     suite = board.gateway.suites["kid_suite"]
@@ -193,7 +193,7 @@ def test_settings_that_a_child_is_made_with_exchange_it(board: Board, config: Co
     board.settle()
 
 
-def test_what_only_counts_at_a_start_stays_as_it_was(board: Board) -> None:
+def test_settings_that_count_at_a_start_stay_unchanged(board: Board) -> None:
     running = runtime(board, workspace(None, spec("kid")))
     mail = ChildSpec(name="mail", source="test", key="mail", kind="builtin")
     apply(running, workspace(Config(mail=MailSettings(enabled=True)), spec("kid"), mail))

@@ -70,7 +70,7 @@ def test_the_skills_of_all_children_are_listed(both: Board, modern: bool) -> Non
         assert offered == {PREFIX + "skills": {}}
 
 
-def test_what_a_skill_names_is_read_at_its_child(both: Board) -> None:
+def test_a_resource_of_a_skill_is_read_from_its_child(both: Board) -> None:
     host = both.host(modern=True)
     assert host.get("skills/get", {"uri": "skill://two/acme/refunds/SKILL.md"})["skill"] == renamed("two")
     (content,) = host.get("resources/read", {"uri": "skill://two/acme/refunds/a.md"})["contents"]
@@ -82,7 +82,7 @@ def test_what_a_skill_names_is_read_at_its_child(both: Board) -> None:
 @pytest.mark.parametrize(
     "uri", [MORE, "skill://two/acme/refunds/other.md", "skill://three/acme/refunds/a.md"]
 )
-def test_what_no_skill_names_or_two_have_is_unknown(both: Board, uri: str) -> None:
+def test_a_resource_of_no_skill_or_of_two_is_unknown(both: Board, uri: str) -> None:
     host = both.host(modern=True)
     assert host.error(host.ask("resources/read", {"uri": uri}))["code"] == -32602
 

@@ -185,7 +185,7 @@ def test_a_modern_child_that_never_says_that_it_listens_is_not_waited_for(board:
     assert host.heard(UPDATED) == []
 
 
-def test_whoever_waits_for_a_modern_child_to_listen_is_told_when_it_is_stopped(board: Board) -> None:
+def test_a_waiter_for_a_subscription_gets_an_error_when_the_child_stops(board: Board) -> None:
     kid = child(board, "modern")
     host = board.host()
     request_id = subscribe(host)

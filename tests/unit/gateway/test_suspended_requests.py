@@ -73,7 +73,7 @@ def test_the_question_comes_as_the_result_and_the_call_goes_on_with_the_answer(
     assert len(kid.server.requests("tools/call")) == 1
 
 
-def test_what_is_asked_at_once_comes_in_one_result(board: Board, kid: FakeChild) -> None:
+def test_questions_of_one_moment_come_in_one_result(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     kid.server.ask("elicitation/create", FORM, id=1)
@@ -90,7 +90,7 @@ def test_what_is_asked_at_once_comes_in_one_result(board: Board, kid: FakeChild)
     ]
 
 
-def test_what_only_the_handshake_era_knows_is_not_asked(board: Board, kid: FakeChild) -> None:
+def test_requests_of_the_handshake_era_are_not_sent(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     url = {"mode": "url", "message": "m", "url": "https://x"}
@@ -473,7 +473,7 @@ def test_a_handshake_era_host_gets_that_error_from_a_direct_tool_as_it_is(board:
     assert host.error(first) == {"code": -32042, "message": "sign in first", "data": URLS}
 
 
-def test_nothing_is_parked_for_a_parked_request_of_somebody_else(board: Board, kid: FakeChild) -> None:
+def test_a_parked_request_of_another_client_parks_nothing(board: Board, kid: FakeChild) -> None:
     ann, bob = board.passer(EVERYTHING, principal="ann"), board.passer(EVERYTHING, principal="bob")
     first = ann.call()
     asks(board, kid, FORM)
@@ -536,7 +536,7 @@ def test_an_answer_that_nobody_comes_back_for_ends_what_was_asked(board: Board, 
     assert len(open_questions(kid)) == 1
 
 
-def test_where_too_many_are_parked_the_child_is_heard_instead_of_asked_again(
+def test_a_child_gets_an_answer_if_too_many_requests_are_parked(
     board: Board, kid: FakeChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspended_requests, "MAX_SUSPENDED", 1)
@@ -577,7 +577,7 @@ def test_a_call_that_fails_after_the_child_was_told_the_roots_fails_for_its_own_
     assert "bad path" in host.result(called)["content"][0]["text"]
 
 
-def test_what_no_result_may_ask_for_is_not_asked(board: Board, kid: FakeChild) -> None:
+def test_a_request_that_no_result_may_contain_is_not_sent(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     called = host.call()
     kid.server.ask("vendor/ask", {"any": 1})

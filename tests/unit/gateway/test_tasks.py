@@ -40,7 +40,7 @@ def test_the_call_is_made_as_a_task_and_its_result_waited_for(
     assert host.result(called)["content"] == DONE["content"]
 
 
-def test_what_it_asks_meanwhile_reaches_the_host(
+def test_its_questions_meanwhile_reach_the_host(
     board: Board, research: tuple[FakeChild, Host, int | str]
 ) -> None:
     kid, host, called = research

@@ -214,7 +214,7 @@ def test_a_trace_that_comes_in_the_headers_of_http_goes_on(board: Board, closing
     assert (f"{span.parent.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, SPAN)
 
 
-def test_what_goes_wrong_is_an_error_of_its_span(board: Board, closing: list[Traced]) -> None:
+def test_a_failed_call_is_an_error_of_its_span(board: Board, closing: list[Traced]) -> None:
     child = board.child()
     host = board.host()
     closing.append(traced := Traced(board))

@@ -306,7 +306,7 @@ async def test_log_messages_reach_the_client() -> None:
         assert output["params"] == {"level": "warning", "logger": "parlour", "data": "Mind the step."}
 
 
-async def test_when_the_client_goes_its_calls_end_and_the_program_hears_of_it() -> None:
+async def test_calls_end_and_the_program_is_notified_when_the_client_leaves() -> None:
     async with client() as host:
         host.link.send(jsonrpc.request(b"7", "tools/call", b'{"name":"dawdle"}'))
         await host.guest.begun.wait()

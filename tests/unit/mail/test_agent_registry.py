@@ -112,7 +112,7 @@ def test_a_recipient_is_an_agent_or_the_one_agent_of_a_role() -> None:
     assert agent_registry.resolve_recipient(held, "tester") == "tester"
 
 
-def test_nobody_is_told_with_the_nearest_names() -> None:
+def test_an_unknown_recipient_is_refused_with_the_nearest_names() -> None:
     problem = refusal(lambda: agent_registry.require_agent("revewer", ["ada", "reviewer"]))
     assert (problem.code, problem.nearest) == ("mail_recipient_unknown", ["reviewer"])
 

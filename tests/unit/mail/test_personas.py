@@ -63,7 +63,7 @@ def test_a_huge_text_is_cut(tmp_path: Path) -> None:
     assert len(Personas(str(tmp_path)).for_role("lead").text) == MAX_BYTES
 
 
-def test_what_is_asked_of_an_agent_in_a_role_carries_its_persona(tmp_path: Path) -> None:
+def test_a_task_for_an_agent_in_a_role_carries_its_persona(tmp_path: Path) -> None:
     personas = Personas(str(tmp_path))
     assert persona_of(personas, message()) is None
     give_role(tmp_path, "reviewer")

@@ -118,7 +118,7 @@ def test_mail_that_came_after_the_last_call_starves_too(presence: Presence, tmp_
 
 
 @each_case("trap", ["link", "hard link", "fifo", "folder", "linked folder"], presence=new_presence)
-def test_what_is_no_file_of_ours_is_not_touched(presence: Presence, tmp_path: Path, trap: str) -> None:
+def test_foreign_files_are_not_touched(presence: Presence, tmp_path: Path, trap: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     victim = outside / "ada"
@@ -146,12 +146,12 @@ def test_what_is_no_file_of_ours_is_not_touched(presence: Presence, tmp_path: Pa
 
 
 @each_case("name", ["../ada", "a/b", "", ".", "ada.woken.woken"], presence=new_presence)
-def test_what_is_no_name_is_nobody(presence: Presence, name: str) -> None:
+def test_an_invalid_name_stands_for_no_agent(presence: Presence, name: str) -> None:
     presence.record_activity(name)
     assert presence.status(name) == ("offline", 0.0)
     assert not (Path(presence._root) / "presence").exists()
 
 
 @each_case("pid", [-1, 0, 2**40], presence=new_presence)
-def test_what_is_no_process_stands_for_nobody(presence: Presence, pid: int) -> None:
+def test_an_entry_without_a_process_stands_for_no_agent(presence: Presence, pid: int) -> None:
     assert presence.status("ada", pid) == ("offline", 0.0)

@@ -22,7 +22,7 @@ def refusal(state: State, holder: str, *paths: str, now: datetime = NOON) -> Fai
     return raised.value.failure
 
 
-def test_what_another_has_is_refused_as_a_whole_with_holder_and_time() -> None:
+def test_a_reservation_of_another_agent_refuses_all_paths_with_holder_and_time() -> None:
     state: State = {}
     reservations.reserve("ada", ["src/*.py"], 30, "refactoring", now=NOON)(state)
     refused = refusal(state, "bob", "docs", "src/a.py")
@@ -40,7 +40,7 @@ def test_a_reservation_ends_by_itself() -> None:
     assert [row["holder"] for row in state["reservations"]] == ["bob"]
 
 
-def test_who_has_it_may_hold_it_longer_or_give_it_back() -> None:
+def test_the_holder_of_a_lease_may_extend_or_release_it() -> None:
     state: State = {}
     reservations.reserve("ada", ["src", "docs"], 30, now=NOON)(state)
     own = reservations.reserve("ada", ["src"], 60, now=NOON)(state)
@@ -57,7 +57,7 @@ def test_paths_outside_the_workspace_cannot_be_reserved(path: str) -> None:
         reservations.reserve("ada", [path], 10)
 
 
-def test_nobody_reserves_without_end() -> None:
+def test_a_reservation_has_an_end() -> None:
     state: State = {}
     reservations.reserve("ada", [f"f{number}" for number in range(200)], 10, now=NOON)(state)
     assert "At most 200" in refusal(state, "ada", "one-more").message

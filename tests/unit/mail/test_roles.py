@@ -14,7 +14,7 @@ def test_every_role_is_known_by_its_name_in_any_spelling(role: str) -> None:
 
 
 @each_case("written", ["boss", "", "coder", "coder  1", "../lead", "lead\n"])
-def test_what_is_no_role_is_none(written: str) -> None:
+def test_a_file_that_is_no_role_gives_none(written: str) -> None:
     assert read_role(written) is None
 
 

@@ -48,7 +48,7 @@ def test_the_documents_own_examples_fit_and_keep_every_key(
     assert validator(name).is_valid({**example, "unheard-of": 1}) is False
 
 
-def test_what_the_mail_server_writes_fits() -> None:
+def test_files_of_the_mail_server_fit_the_schema() -> None:
     message = msgspec.convert({**MESSAGE, "metadata": {"verified": True, "priority": "high"}}, MailMessage)
     validator("message").validate(json.loads(sign(b"key", Stem(1, "0" * 16), message)))
 

@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 from tests.unit.mail.office import office
 
 
-async def test_nobody_sends_or_reads_before_it_has_said_who_it_is(tmp_path: Path) -> None:
+async def test_an_agent_sends_and_reads_only_after_it_has_a_name(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         client = await server.client()
         for tool, arguments in {
@@ -130,7 +130,7 @@ async def test_mail_of_another_process_is_told_too(tmp_path: Path) -> None:
         assert (await bob.next("notifications/resources/updated"))["uri"] == "switchboard://inbox/bob"
 
 
-async def test_who_comes_and_what_they_are_at_is_told_to_those_who_follow(tmp_path: Path) -> None:
+async def test_subscribers_learn_of_new_agents_and_their_status(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         ada = await server.agent("ada")
         await ada.ask("resources/subscribe", uri="switchboard://agents")
@@ -203,7 +203,7 @@ async def test_a_dropped_file_that_is_no_message_is_logged(tmp_path: Path) -> No
         await server.log.until(b"mail.refused")
 
 
-async def test_what_is_dropped_as_a_file_has_the_persona_and_is_marked_unverified(tmp_path: Path) -> None:
+async def test_a_dropped_file_has_the_persona_and_is_marked_unverified(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         ada = await server.agent("ada")
         await ada.call("assign_role", role="tester")

@@ -32,5 +32,5 @@ def test_no_message_is_announced_twice_and_ignored_mail_wakes_less_and_less(
         assert next_announcement(record, min(unread), record.newest, now) == 0.0
 
 
-def test_nothing_unread_is_nothing_to_announce() -> None:
+def test_without_unread_mail_there_is_no_announcement() -> None:
     assert next_announcement(WakeRecord(), 0, 0, 5.0) == 0.0

@@ -89,7 +89,7 @@ def test_the_slow_end_is_told_apart_from_the_middle() -> None:
     assert BOUNDS[39] < percentile(bins, 0.95) < BOUNDS[40]
 
 
-def test_what_takes_longer_than_anything_is_counted_at_the_end() -> None:
+def test_the_longest_durations_count_in_the_last_bucket() -> None:
     timeline = Timeline()
     timeline.add(0.0, 1e9, failed=False)
     assert timeline.points()[0].p50 > 500_000

@@ -54,7 +54,7 @@ def test_deny_wins_and_globs_mean_what_fnmatch_says(allow: list[str], deny: list
     assert decided.permits(subtool) is (allowed and not denied)
 
 
-def test_what_is_remembered_stays_bounded() -> None:
+def test_memory_for_remembered_values_is_bounded() -> None:
     decided = rule(deny=["x*"])
     for index in range(5000):
         assert decided.permits(f"name{index}")

@@ -35,7 +35,7 @@ def with_parameter(name: str, schema: Json | None, **more: Any) -> Json:
     return {**BASE, "inputSchema": {**BASE["inputSchema"], "properties": kept, **more}}
 
 
-def test_what_is_the_same_says_nothing() -> None:
+def test_equal_values_give_no_difference() -> None:
     assert describe(BASE) == []
 
 
@@ -120,7 +120,7 @@ def test_a_long_text_shows_what_changed_with_a_few_words_around() -> None:
     assert word_diff(text, text.replace("w50", "other")) == "… w47 w48 w49 [-w50-] {+other+} w51 w52 w53 …"
 
 
-def test_what_cannot_be_seen_is_told() -> None:
+def test_an_invisible_character_is_reported() -> None:
     (change,) = compare_text("instructions", "Be good.", "Be\u200b good.")
     assert change.describe() == "instructions changed: invisible characters"
 

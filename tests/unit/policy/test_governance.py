@@ -45,7 +45,7 @@ def test_taking_it_twice_changes_nothing(place: Place) -> None:
     assert govern(once, ENVIRON).workspace == once
 
 
-def test_what_is_part_of_switchboard_needs_no_approval(place: Place) -> None:
+def test_a_part_of_switchboard_needs_no_approval(place: Place) -> None:
     built_in = ChildSpec(name="mail", source="", kind="builtin")
     assert govern(workspace(place, built_in), ENVIRON).workspace.children == [built_in]
 
@@ -98,7 +98,7 @@ def test_approvals_that_cannot_be_read_stop_the_start(place: Place) -> None:
 
 
 @each_case("key", ["env", "args"], place=Place)
-def test_which_variables_an_entry_is_filled_with_is_approved_too(place: Place, key: str) -> None:
+def test_the_variables_of_an_entry_are_approved_too(place: Place, key: str) -> None:
     place.approval = structs.replace(place.approval, variables=["TOKEN_OF_GIT"])
     for name, exists in (("TOKEN_OF_GIT", True), ("AWS_SECRET", False)):
         filled = {"env": {"TOKEN": f"${{{name}}}"}, "args": ["index.js", "--root", f"x${{{name}}}"]}
@@ -119,7 +119,7 @@ def test_a_variable_with_a_default_is_one_all_the_same(place: Place) -> None:
 @each_case(
     "name", ["switchboard.approvals.json", "switchboard.config.json", "switchboard.lock.json"], place=Place
 )
-def test_what_decides_is_written_by_nobody_else(place: Place, name: str) -> None:
+def test_files_that_decide_are_writable_by_their_owner_only(place: Place, name: str) -> None:
     governed = workspace(place)
     path = place.folder / name
     path.touch()

@@ -55,7 +55,7 @@ def parameter(**keywords: Any) -> Json:
         pytest.param(changed(annotations={"title": "Read", "readOnlyHint": True, "x": None}), id="null hint"),
     ],
 )
-def test_what_only_differs_in_writing_has_the_same_hash(same: Json) -> None:
+def test_values_that_differ_in_spelling_only_have_the_same_hash(same: Json) -> None:
     assert digest(same) == digest(READ)
 
 
@@ -76,7 +76,7 @@ def test_what_only_differs_in_writing_has_the_same_hash(same: Json) -> None:
         ),
     ],
 )
-def test_what_says_something_else_has_another_hash(other: Json) -> None:
+def test_different_values_have_different_hashes(other: Json) -> None:
     assert digest(other) != digest(READ)
 
 

@@ -200,7 +200,7 @@ def runs(pool: Any, code: str) -> bool:
 
 
 @each_case(("code", "word"), HINTS)
-def test_what_the_interpreter_does_not_run_gets_a_hint(pool: Any, code: str, word: str) -> None:
+def test_code_that_the_interpreter_does_not_run_gets_a_hint(pool: Any, code: str, word: str) -> None:
     found = analyse(code)["hints"]
     assert any(word in one["message"] for one in found), found
     assert not runs(pool, code)
@@ -234,14 +234,14 @@ FINE = [
 
 
 @each_case("code", FINE)
-def test_what_runs_gets_no_hint(pool: Any, code: str) -> None:
+def test_code_that_runs_gets_no_hint(pool: Any, code: str) -> None:
     found = analyse(code)
     assert not found["hints"]
     assert not found["refusals"]
     assert runs(pool, code)
 
 
-def test_what_runs_although_the_checker_refuses_it_is_listed() -> None:
+def test_programs_that_run_although_the_checker_refuses_them_are_listed() -> None:
     code = "from __future__ import annotations\nif x:\n    return 1\ndef f():\n    return 2"
     assert sorted(analyse(code)["allowed"]) == [[1, "unresolved-import"], [3, "invalid-syntax"]]
 

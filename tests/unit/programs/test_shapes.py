@@ -89,7 +89,7 @@ JSON = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(JSON, min_size=1, max_size=4))
-def test_what_was_seen_never_differs_and_order_does_not_matter_for_kinds(values: list[object]) -> None:
+def test_a_merged_shape_accepts_all_seen_values_in_any_order(values: list[object]) -> None:
     shape = learned(*values)
     assert not any(difference(shape, value) for value in values)
     again = msgspec.json.decode(msgspec.json.encode(shape), type=Shape)

@@ -242,7 +242,7 @@ def test_hostile_names_keys_and_values_give_only_functions_records_and_imports(
     stubs.shown("m", "m", listed).text()
 
 
-def test_what_a_model_reads_has_short_descriptions() -> None:
+def test_texts_for_models_have_short_descriptions() -> None:
     schema = {
         "properties": {
             "state": {

@@ -237,7 +237,7 @@ class TestEndOfStream:
     def test_a_last_log_line_without_a_newline_is_noise(self) -> None:
         assert split([PING + b"\nbye"]) == [PING, NonMessage(b"bye")]
 
-    def test_nothing_follows_a_trailing_newline(self) -> None:
+    def test_a_trailing_newline_adds_no_line(self) -> None:
         splitter = FrameDecoder()
         assert splitter.feed(PING + b"\n") == [PING]
         assert splitter.close() == []
@@ -318,7 +318,7 @@ class TestOversized:
         assert isinstance(piece, Oversized)
         assert piece.size == len(self.first())
 
-    def test_what_is_thrown_away_is_not_kept_meanwhile(self) -> None:
+    def test_discarded_data_is_not_kept_meanwhile(self) -> None:
         splitter = FrameDecoder(self.LIMIT)
         for _ in range(1000):
             assert splitter.feed(self.FILL) == []

@@ -108,13 +108,13 @@ class TestHeadersOfARequest:
 
 class TestValues:
     @each_case("text", ["plain", "two words", "a=?base64?b?=", "=?base64?x", "x?=", "", "!~"])
-    def test_what_is_plain_stays_as_it_is(self, text: str) -> None:
+    def test_plain_text_stays_unchanged(self, text: str) -> None:
         assert http_headers.encode_value(text) == text
 
     @each_case(
         "text", [" edge", "edge ", "\ttab", "a\nb", "a\0", "Zürich", "=?base64?WA==?=", "=?base64??=", "\x7f"]
     )
-    def test_what_a_header_would_not_carry_is_wrapped(self, text: str) -> None:
+    def test_a_value_that_a_header_cannot_carry_is_encoded(self, text: str) -> None:
         wrapped = http_headers.encode_value(text)
         assert wrapped.startswith("=?base64?")
         assert wrapped.isascii()
@@ -131,7 +131,7 @@ class TestValues:
         "value",
         ["=?base64?WA=?=", "=?base64?W A==?=", "=?base64?_-==?=", "=?base64?/w==?=", "=?base64?WB==?="],
     )
-    def test_what_is_no_base64_of_a_text_is_refused(self, value: str) -> None:
+    def test_data_that_is_no_base64_of_a_text_is_refused(self, value: str) -> None:
         assert http_headers.decode_value(value) is None
 
     @each_case("value", ["=?BASE64?WA==?=", "=?base64?=", "=?base64?WA==", "WA==?="])

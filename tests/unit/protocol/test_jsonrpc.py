@@ -86,7 +86,7 @@ class TestParse:
         ),
         st.booleans(),
     )
-    def test_whatever_json_comes_as_params_leaves_as_the_same_bytes(self, value: object, ascii: bool) -> None:
+    def test_any_json_params_leave_as_the_same_bytes(self, value: object, ascii: bool) -> None:
         params = json.dumps(value, ensure_ascii=ascii).encode()
         assert text(read(jsonrpc.request(b"1", "m", params)).params) == params
 
@@ -110,7 +110,7 @@ class TestMalformed:
         ],
         ids=lambda data: data[:24],
     )
-    def test_what_is_no_json_is_told_from_the_rest(self, data: bytes) -> None:
+    def test_invalid_json_is_told_apart(self, data: bytes) -> None:
         malformed = jsonrpc.parse(data)
         assert isinstance(malformed, Malformed)
         assert not malformed.is_json
@@ -153,12 +153,12 @@ class TestLoneSurrogates:
         assert text(read(b'{"jsonrpc":"2.0","id":1,"result":%b}' % given).result) == expected
 
     @each_case("whole", [b'"\\ud83d\\ude00"', b'"\\\\ud800"', '"😀"'.encode(), b'"\\u0041"'])
-    def test_what_is_whole_is_not_touched(self, whole: bytes) -> None:
+    def test_a_complete_value_is_not_touched(self, whole: bytes) -> None:
         assert jsonrpc.replace_lone_surrogates(whole) == whole
         assert text(read(b'{"id":1,"result":%b}' % whole).result) == whole
 
     @given(st.text(st.characters(exclude_categories=()), max_size=30))
-    def test_whatever_a_program_escapes_can_be_read(self, value: str) -> None:
+    def test_any_escape_of_a_program_can_be_read(self, value: str) -> None:
         result = text(read(b'{"id":1,"result":%b}' % json.dumps(value).encode()).result)
         assert msgspec.json.decode(result) == value.encode("utf-16", "surrogatepass").decode(
             "utf-16", "replace"
@@ -181,7 +181,7 @@ class TestBatch:
         assert jsonrpc.split_batch(b'[{"id":1,"result":"\\ud83d"}]') == [b'{"id":1,"result":"\\ufffd"}']
 
     @each_case("data", [b"[", b"[1,]", b"{}", b'["\xff"', DEEP], ids=lambda data: data[:8])
-    def test_what_cannot_be_read_is_malformed(self, data: bytes) -> None:
+    def test_unreadable_data_is_malformed(self, data: bytes) -> None:
         assert isinstance(jsonrpc.split_batch(data), Malformed)
 
 
@@ -280,7 +280,7 @@ class TestIsAnswer:
             b'\xef\xbb\xbf {"error":',
         ],
     )
-    def test_what_leads_to_a_result_or_an_error_is_one(self, head: bytes) -> None:
+    def test_messages_with_a_result_or_an_error_are_responses(self, head: bytes) -> None:
         assert jsonrpc.starts_like_response(head)
 
     @each_case(
@@ -294,7 +294,7 @@ class TestIsAnswer:
             b'text "result": 1',
         ],
     )
-    def test_what_asks_or_tells_is_none(self, head: bytes) -> None:
+    def test_requests_and_notifications_are_no_responses(self, head: bytes) -> None:
         assert not jsonrpc.starts_like_response(head)
 
 

@@ -172,7 +172,7 @@ def test_a_result_for_a_modern_host_says_of_what_type_it_is(result: bytes, expec
 
 
 @each_case("result", [b"null", b"[]", b'"text"', b"1", b"true"])
-def test_what_is_no_object_stays_as_it_is(result: bytes) -> None:
+def test_a_value_that_is_no_object_stays_unchanged(result: bytes) -> None:
     assert message_meta.to_stateless_result(result, cacheable=True) == result
     assert message_meta.to_legacy_result(result) == result
     assert message_meta.result_type(result) == "complete"
@@ -290,7 +290,7 @@ def test_a_result_may_have_only_questions_or_only_a_state() -> None:
     assert only_questions.request_state is UNSET
 
 
-def test_what_we_ask_is_read_back_as_such() -> None:
+def test_our_own_requests_are_recognised() -> None:
     request = message_meta.parse_input_required(
         message_meta.input_required_result({"q1": {"method": "roots/list"}}, "state")
     )

@@ -65,7 +65,7 @@ class TestChunking:
         assert stream.feed(b"data: 1\n") == []
         assert stream.feed(b"\n") == [ServerSentEvent("message", b"1")]
 
-    def test_what_the_end_of_the_stream_cuts_off_is_no_event(self) -> None:
+    def test_an_event_cut_off_by_the_end_of_the_stream_is_dropped(self) -> None:
         assert events([b"data: 1\n\ndata: 2\n"]) == [ServerSentEvent("message", b"1")]
 
 

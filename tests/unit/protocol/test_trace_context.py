@@ -35,7 +35,7 @@ def test_the_trace_of_a_request_is_repeated_in_headers() -> None:
         {"_meta": {"tracestate": "a=1"}},
     ],
 )
-def test_what_is_no_trace_makes_no_header(params: object) -> None:
+def test_an_invalid_trace_makes_no_header(params: object) -> None:
     assert trace_headers(message(params)) == {}
 
 

@@ -42,7 +42,7 @@ def test_a_mask_hides_what_it_names_and_nothing_else(patterns: list[str], hidden
     assert ("Bob" in shown) is ("Bob" not in hidden)
 
 
-def test_what_is_masked_keeps_its_place() -> None:
+def test_a_mask_keeps_the_place_of_its_value() -> None:
     masks = compile_masks(("card.number", "people.pin", "flag"))
     assert masks is not None
     assert masks.mask(ARGS) == {

@@ -163,7 +163,7 @@ def test_the_value_that_was_given_is_not_changed() -> None:
     assert value == {"a": {"token": "x"}}
 
 
-def test_what_is_nested_beyond_reason_is_masked_whole() -> None:
+def test_a_value_nested_too_deeply_is_masked_whole() -> None:
     deep: Any = "plain"
     for _ in range(5000):
         deep = [deep]
@@ -193,7 +193,7 @@ def test_a_registered_value_is_masked_as_json_writes_it() -> None:
     assert redactor.redact_text(json.dumps({"x": 'a"b\\c\nd'})) == f'{{"x": "{MASK}"}}'
 
 
-def test_what_is_remembered_is_hidden_until_enough_others_have_come() -> None:
+def test_a_remembered_secret_is_hidden_until_enough_others_have_come() -> None:
     redactor = Redactor()
     redactor.register_recent(["hidden-one", "abc"])
     version = redactor.version

@@ -136,7 +136,7 @@ class TestNames:
         assert answer.endswith(b"\0\x10" + socket.inet_pton(socket.AF_INET6, address))
 
     @each_case("data", [b"", b"x" * 11, b"\0" * 40, query("a")[:-3], b"\xff" * 600, query("a" * 63)[:40]])
-    def test_what_is_no_query_is_ignored(self, data: bytes) -> None:
+    def test_a_packet_that_is_no_query_is_ignored(self, data: bytes) -> None:
         assert parse_query(data) is None
 
     def test_each_name_gets_one_address_and_there_is_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:

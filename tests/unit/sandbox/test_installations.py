@@ -59,7 +59,7 @@ def test_a_runner_is_replaced_by_an_installation_and_the_program(
     "argv",
     [["node", "x.js"], ["npx", "-c", "sh"], ["npx", "--registry", "x", "pkg"], ["npm", "start"], ["uvx"], ["uv", "x"]],
 )  # fmt: skip
-def test_what_is_no_plain_runner_runs_as_it_is(tmp_path: Path, argv: list[str]) -> None:
+def test_a_command_that_is_no_plain_runner_runs_unchanged(tmp_path: Path, argv: list[str]) -> None:
     assert installation(tmp_path, *argv) is None
 
 

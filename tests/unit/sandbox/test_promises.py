@@ -69,7 +69,7 @@ async def lack(sandboxed: Sandboxed, name: str) -> Support:
 
 
 @pytest.mark.parametrize("lacking", LACKING)
-async def test_what_is_said_to_hold_is_kept(
+async def test_every_promise_of_the_status_is_kept(
     sandboxed: Sandboxed, targets: dict[str, Any], lacking: str
 ) -> None:
     await lack(sandboxed, lacking)

@@ -76,7 +76,7 @@ def test_a_folder_within_the_workspace_is_written_without_where_that_is(cwd: str
         HostServer(kind="http", url=f"https://h/mcp?apiKey={KEY}"),
     ],
 )
-def test_what_is_shown_of_a_server_has_no_secret(server: HostServer) -> None:
+def test_the_summary_of_a_server_has_no_secret(server: HostServer) -> None:
     result = redacted_target(server)
     for secret in (KEY, "pa55-word-x", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"):
         assert secret not in result

@@ -27,7 +27,7 @@ def test_a_server_is_known_by_what_it_runs_or_where_it_is(
     assert find_known_server(command, args, url) is load_library().mcps[name]
 
 
-def test_what_is_not_known_is_nothing() -> None:
+def test_an_unknown_name_gives_none() -> None:
     assert find_known_server("npx", ["-y", "my-own-server"]) is None
     assert find_known_server("", [], "https://example.com/mcp") is None
 

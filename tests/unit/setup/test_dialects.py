@@ -91,7 +91,7 @@ def test_an_address_in_every_dialect_is_the_same_server() -> None:
         ("goose", {"type": "sse", "uri": "https://x.example/mcp"}, "sse"),
     ],
 )
-def test_what_kind_of_server_an_address_is(host: str, entry: dict[str, Any], kind: str) -> None:
+def test_the_kind_of_a_server_follows_from_its_address(host: str, entry: dict[str, Any], kind: str) -> None:
     assert server(host, entry).kind == kind
 
 
@@ -140,7 +140,7 @@ def test_lists_of_tools_become_rules_and_approvals_become_none() -> None:
         ("cursor", "text", "not a valid entry"),
     ],
 )
-def test_what_cannot_move_says_why(host: str, entry: object, reason: str) -> None:
+def test_an_entry_that_cannot_move_has_a_reason(host: str, entry: object, reason: str) -> None:
     assert reason in why(host, entry)
 
 
@@ -174,7 +174,7 @@ def test_hosts_that_hand_down_little_are_told_what_is_needed() -> None:
 
 
 @given(st.sampled_from(HOSTS), st.dictionaries(KEYS, VALUES, max_size=6))
-def test_whatever_stands_in_an_entry_it_is_read_or_stays(host: Any, entry: dict[str, Any]) -> None:
+def test_any_entry_is_read_or_stays(host: Any, entry: dict[str, Any]) -> None:
     parsed = parse_entry(host, entry, HERE)
     assert bool(parsed.server) != bool(parsed.skip_reason)
     if parsed.server is not None and not find_problem("x", parsed.server, "/w"):

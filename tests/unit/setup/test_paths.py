@@ -52,7 +52,7 @@ def user_files(host: str, platform: str, environ: dict[str, str]) -> list[str]:
         ("crush", "darwin", "/h/.config/crush/crush.json"),
     ],
 )
-def test_where_a_host_keeps_its_servers(host: str, platform: str, path: str) -> None:
+def test_each_host_has_a_place_for_its_servers(host: str, platform: str, path: str) -> None:
     environ = WINDOWS if platform == "win32" else {"HOME": "/h"}
     assert path in user_files(host, platform, environ)
 

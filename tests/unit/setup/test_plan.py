@@ -103,7 +103,7 @@ def test_a_child_that_is_there_already_is_not_made_again_and_never_overwritten(t
     assert {outcome.child for outcome in plan.moving} == {"mine", "y-cursor"}
 
 
-def test_where_one_host_uses_it_and_another_does_not_it_is_used(tmp_path: Path) -> None:
+def test_a_feature_is_on_if_one_host_uses_it(tmp_path: Path) -> None:
     plan = World(tmp_path, cursor={"x": {**A, "disabled": True}}, windsurf={"x": A}).plan()
     assert [child.server.disabled for child in plan.children] == [False]
     plan = World(
@@ -182,7 +182,7 @@ def test_each_host_sees_what_it_had_with_the_limits_it_had(tmp_path: Path) -> No
     assert json.loads(child)["metadata"] == {"hosts": ["cursor", "warp", "windsurf"]}
 
 
-def test_what_moves_later_is_hidden_from_the_hosts_of_earlier_runs_and_theirs_from_the_new_one(
+def test_later_entries_are_hidden_from_earlier_hosts_and_theirs_from_new_ones(
     tmp_path: Path,
 ) -> None:
     present = ExistingSetup(

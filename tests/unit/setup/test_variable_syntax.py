@@ -42,7 +42,7 @@ def test_each_way_of_writing_a_variable_has_one_form_here(syntax: Syntax, text: 
         ("none", "echo ${PLAIN_TEXT}"),
     ],
 )
-def test_what_has_no_form_here_is_refused(syntax: Syntax, text: str) -> None:
+def test_a_message_without_an_equivalent_is_refused(syntax: Syntax, text: str) -> None:
     with pytest.raises(UntranslatableError):
         translate(text, syntax, HERE)
 

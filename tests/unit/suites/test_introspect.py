@@ -136,7 +136,7 @@ def test_parameter_docs_shrink_before_signatures_go() -> None:
     assert lines == sorted(lines, key=len, reverse=True)
 
 
-def test_what_does_not_fit_even_as_names_comes_in_pages() -> None:
+def test_names_beyond_the_budget_come_in_pages() -> None:
     got = ask(tools(400))
     assert got["detail"] == "names"
     assert got["truncated"] is True

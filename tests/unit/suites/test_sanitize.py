@@ -51,7 +51,7 @@ def test_words_written_in_tag_characters_vanish() -> None:
         ("a\ufe0f\u200d🙂\u200d\u200d🙂\u200c🙂", "a🙂🙂🙂"),
     ],
 )
-def test_what_misleads_the_eye_is_straightened(text: str, reads: str) -> None:
+def test_misleading_characters_are_replaced(text: str, reads: str) -> None:
     assert clean(text) == reads
 
 
@@ -115,7 +115,7 @@ def test_docs_in_a_schema_are_cleaned_at_every_depth() -> None:
         assert len(place["title"]) <= TITLE_CHARS
 
 
-def test_what_a_program_goes_by_is_not_touched() -> None:
+def test_identifiers_that_programs_read_stay_unchanged() -> None:
     value = {
         "properties": {"a\u200bb": {"enum": ["x\u200by", {"description": "\u200b"}], "default": "\u200b"}},
         "description": "ok",
@@ -143,7 +143,7 @@ def test_what_a_program_goes_by_is_not_touched() -> None:
     ],
 )
 @each_case("as_ascii", [False, True])
-def test_what_is_called_plain_needs_no_cleaning(value: dict[str, str], plain: bool, as_ascii: bool) -> None:
+def test_a_plain_text_needs_no_cleaning(value: dict[str, str], plain: bool, as_ascii: bool) -> None:
     raw = Raw(json.dumps(value, ensure_ascii=as_ascii).encode())
     if not as_ascii:
         assert sanitize.is_plain(raw) is plain

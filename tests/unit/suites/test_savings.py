@@ -96,7 +96,7 @@ def test_the_same_servers_give_the_same_figures_in_order(flats: list[int]) -> No
 # --- flat or behind a suite ---------------------------------------------------------------------------
 
 
-def test_what_wrapping_a_call_costs_is_what_is_counted() -> None:
+def test_the_cost_of_wrapping_a_call_is_counted() -> None:
     assert estimate(WRAPPING) == WRAPPING_TOKENS
 
 

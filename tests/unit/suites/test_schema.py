@@ -400,7 +400,7 @@ def test_any_schema_accepts_the_same_values_when_compacted(
         ),
     ],
 )
-def test_what_carries_nothing_goes_and_the_rest_stays(schema: object, expected: object) -> None:
+def test_empty_parts_are_removed_and_the_rest_stays(schema: object, expected: object) -> None:
     assert compact(schema) == expected
 
 

@@ -140,7 +140,7 @@ def test_a_tool_is_found_by_its_own_words(known: list[SearchDocument]) -> None:
 
 
 @each_case("said", ["Read a file. DEPRECATED: use the other.", "[deprecated] Read a file."])
-def test_what_is_deprecated_comes_after_what_took_its_place(said: str) -> None:
+def test_a_deprecated_tool_comes_after_its_replacement(said: str) -> None:
     index = Index(
         [
             SearchDocument("read_file", said),

@@ -263,13 +263,13 @@ class TestRefusals:
         assert problem.message.endswith(f"subtool 'read' must be a JSON object, not {what}.")
 
     @each_case("depth", [2, 400, 900, 50_000])
-    def test_however_deeply_a_call_is_wrapped_it_is_answered(self, depth: int) -> None:
+    def test_a_call_wrapped_at_any_depth_is_answered(self, depth: int) -> None:
         assert refusal(b'{"action":"","args":' * depth + b"{}" + b"}" * depth).code == "bad_arguments"
 
     @given(
         st.recursive(st.none() | st.booleans() | st.text(max_size=5) | st.integers(), nested, max_leaves=12)
     )
-    def test_whatever_comes_is_a_call_or_a_refusal(self, value: object) -> None:
+    def test_any_arguments_are_a_call_or_a_refusal(self, value: object) -> None:
         call_args = ask(value)
         if isinstance(call_args, SuiteCall):
             assert call_args.action in ("introspect", "call")
@@ -277,7 +277,7 @@ class TestRefusals:
 
 
 class TestSettle:
-    def test_what_is_right_already_stays_as_it_is(self) -> None:
+    def test_a_correct_value_stays_unchanged(self) -> None:
         given = SuiteCall(action="call", subtool="read", args=Raw(b'{"a":1}'))
         assert normalize(given, "files") is given
 
@@ -309,7 +309,7 @@ class TestUnwrap:
             b'{"argz":{}}',
         ],
     )
-    def test_what_wraps_nothing_stays(self, args: bytes) -> None:
+    def test_a_wrapper_without_content_stays(self, args: bytes) -> None:
         assert unwrap(args, self.NONE) == args
 
     def test_a_parameter_of_that_name_is_a_parameter(self) -> None:

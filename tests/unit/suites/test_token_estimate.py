@@ -37,7 +37,7 @@ def test_other_scripts_cost_by_the_character() -> None:
     assert 12 <= estimate("将一个经纬度坐标转换为行政区划地址信息") <= 16
 
 
-def test_nothing_costs_nothing() -> None:
+def test_an_empty_text_costs_no_tokens() -> None:
     assert estimate("") == 0
 
 

@@ -64,7 +64,7 @@ async def test_a_folder_that_appears_is_noticed_and_patterns_count(watched: Watc
     await watched.change()
 
 
-async def test_what_nobody_cares_for_is_not_told(watched: Watched, tmp_path: Path) -> None:
+async def test_uninteresting_changes_are_not_sent(watched: Watched, tmp_path: Path) -> None:
     watched.watch.watch(places(tmp_path, "config.json"))
     (tmp_path / "noise.log").write_text("x")
     (tmp_path / ".hidden").write_text("x")

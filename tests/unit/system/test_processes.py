@@ -45,5 +45,5 @@ def test_other_people_are_those_with_programs_that_are_not_the_systems(
 
 
 @each_case("pid", [0, -1, 2**40, "12", None])
-def test_what_is_no_number_of_a_process_runs_nowhere(pid: object) -> None:
+def test_an_invalid_process_id_does_not_run(pid: object) -> None:
     assert not is_running(pid)

@@ -108,7 +108,7 @@ def test_a_link_has_an_owner_and_no_mode(tmp_path: Path) -> None:
 
 
 @each_case("kind", [stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK])
-def test_whatever_belongs_to_another_user_can_be_changed_by_him(kind: int) -> None:
+def test_files_of_another_user_can_be_changed_by_that_user(kind: int) -> None:
     def owned_by(user: int) -> str:
         return WriteAccess().others(
             "/", os.stat_result((kind | 0o700, 1, 1, 1, user, os.getegid(), 0, 0, 0, 0))

@@ -187,7 +187,7 @@ def test_the_first_call_of_another_session_after_long_has_its_turn(shared: Share
     assert shared.arrived().index(quiet) == WINDOW
 
 
-def test_what_waits_is_bounded(shared: Shared) -> None:
+def test_the_queue_is_bounded(shared: Shared) -> None:
     shared.peer.take_turns()
     shared.send("busy", WINDOW)
     for _ in range(40):

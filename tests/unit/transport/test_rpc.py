@@ -276,7 +276,7 @@ class TestOtherMessages:
         listener=new_listener,
         peer=new_peer,
     )
-    def test_what_cannot_be_read_is_babble(
+    def test_unreadable_data_is_reported_as_noise(
         self, peer: Peer, link: Script, listener: Listener, data: bytes
     ) -> None:
         link.hear(data)
@@ -493,7 +493,9 @@ class TestDeadlines:
         assert listener.notifications == []
         assert listener.babble == []
 
-    def test_nobody_is_late_while_we_do_not_listen(self, peer: Peer, link: Script, loop: ClockLoop) -> None:
+    def test_no_deadline_passes_while_nothing_is_read(
+        self, peer: Peer, link: Script, loop: ClockLoop
+    ) -> None:
         answered, silent = begin(peer, 10, 10)
         link.pause()
         for _ in range(10):
@@ -678,7 +680,9 @@ class TestInquire:
         assert task.result() == GONE
         assert self.run(loop, peer.request("b", b"{}", 5)).result() == GONE
 
-    def test_who_stops_waiting_tells_the_other_side(self, peer: Peer, link: Script, loop: ClockLoop) -> None:
+    def test_a_cancelled_wait_is_sent_to_the_other_side(
+        self, peer: Peer, link: Script, loop: ClockLoop
+    ) -> None:
         task = self.run(loop, peer.request("a", b"{}", 5))
         task.cancel()
         loop.settle()

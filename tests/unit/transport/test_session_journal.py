@@ -296,7 +296,7 @@ async def test_after_output_of_an_earlier_process_comes_that_of_the_next() -> No
     sides.close()
 
 
-def test_what_established_a_session_outlives_much_traffic(in_loop: InLoop) -> None:
+def test_the_handshake_of_a_session_is_kept_through_much_traffic(in_loop: InLoop) -> None:
     def test(loop: asyncio.AbstractEventLoop) -> None:
         sides = Sides(loop, sockets=False)
         seen: list[bytes] = []

@@ -113,7 +113,7 @@ class TestReading:
         assert wire.heard.received == [PING]
         assert wire.heard.ends == 1
 
-    async def test_what_the_end_has_cut_short_is_delivered_as_such(self, wire: Wire) -> None:
+    async def test_a_message_cut_short_by_the_end_is_delivered_as_such(self, wire: Wire) -> None:
         ended: list[bool] = []
         wire.link.start(lambda _each: ended.append(wire.link.ended), wire.heard.closed, wire.heard.hear_odd)
         wire.say(PING + b"\n" + PING[:-5])
@@ -244,7 +244,7 @@ class TestWriting:
         link.close()
         assert file.read_bytes() == b"".join(message(number, 1 << 20) + b"\n" for number in range(3))
 
-    async def test_nobody_reading_any_more_ends_sending_and_nothing_else(self, wire: Wire) -> None:
+    async def test_a_reader_that_is_gone_ends_sending_and_nothing_else(self, wire: Wire) -> None:
         wire.listen()
         os.close(wire.theirs_in)
         assert wire.link.other_side_gone
@@ -370,7 +370,7 @@ class TestBackpressure:
         assert await wire.take_all(len(expected)) == expected
         assert wire.link.write_buffer_size == 0
 
-    async def test_what_has_been_written_is_not_kept(self, wire: Wire) -> None:
+    async def test_written_data_is_not_kept(self, wire: Wire) -> None:
         wire.link.send(message(1, 1 << 20))
         await wire.take_all(len(message(1, 1 << 20)) + 1)
         await settle()

@@ -119,7 +119,7 @@ async def test_a_computation_ends_when_its_time_is_over_or_its_client_has_left(
         await work_thread.run(Client(), endless)
 
 
-async def test_what_a_client_that_has_left_still_waits_for_is_not_begun() -> None:
+async def test_queued_work_of_a_client_that_left_does_not_begin() -> None:
     client = Client()
     client.closed = True
     with pytest.raises(work_thread.OverdueError):

@@ -72,7 +72,7 @@ def test_a_program_reads_result_plan_and_cost(run: Run, planner: Planner, api: M
     assert api.keys == [KEY]
 
 
-def test_what_changes_things_needs_a_yes(run: Run, planner: Planner) -> None:
+def test_a_tool_that_changes_things_needs_consent(run: Run, planner: Planner) -> None:
     planner.turns += [DROP, DROP, DROP]
     refused = run("ask", "--suite", "store", "drop 7")
     assert refused.code == 1
@@ -95,7 +95,7 @@ def test_the_suite_is_found_by_the_sentence_and_a_wrapped_child_is_asked_as_it_w
     assert run("ask", "take a screenshot of the page").out == "hello\n"
 
 
-def test_what_the_model_says_against_it_is_told(run: Run, planner: Planner) -> None:
+def test_objections_of_the_model_are_shown(run: Run, planner: Planner) -> None:
     planner.turns.append({"cannot": "nothing of the kind"})
     done = run("ask", "--suite", "store", "take a screenshot")
     assert done.code == 1

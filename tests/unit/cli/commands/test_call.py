@@ -66,7 +66,7 @@ def test_numbers_keep_their_digits() -> None:
         (("a=\udcff",), "is not UTF-8"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_what_to_write(words: tuple[str, ...], expected: str) -> None:
+def test_a_contradictory_option_is_refused_with_the_right_one(words: tuple[str, ...], expected: str) -> None:
     problem = read(*words)
     assert isinstance(problem, Failure)
     assert problem.code == "usage"

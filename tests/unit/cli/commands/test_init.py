@@ -35,7 +35,7 @@ from tests.patience import PATIENCE_S
         ("what?", None),
     ],
 )
-def test_what_an_answer_means(expected: str, numbers: set[int] | None) -> None:
+def test_each_answer_has_one_meaning(expected: str, numbers: set[int] | None) -> None:
     assert parse_choice(expected, 5) == numbers
 
 
@@ -78,13 +78,13 @@ def test_only_what_was_chosen_moves(person: Person) -> None:
     assert [question.split()[0] for question in ask.asked] == ["Move", "Enable", "Enable", "Change"]
 
 
-def test_whoever_says_no_changes_nothing(person: Person) -> None:
+def test_a_refusal_changes_nothing(person: Person) -> None:
     before = person.files()
     assert "Nothing was changed" in talk(person, Talk(Change="n"))
     assert person.files() == before
 
 
-def test_whoever_chooses_none_is_not_asked_again(person: Person) -> None:
+def test_a_choice_of_none_is_remembered(person: Person) -> None:
     before = person.files()
     ask = Talk(Move="none")
     assert "nothing to do" in talk(person, ask)
@@ -145,7 +145,7 @@ def test_secrets_that_are_written_out_are_stored_apart_if_the_person_wants_it(
     assert "ghp_" not in output
 
 
-def test_whoever_names_a_host_is_not_told_to_name_one(person: Person) -> None:
+def test_a_command_with_a_host_gives_no_hint_to_name_one(person: Person) -> None:
     (person.home / ".codeium/windsurf/mcp_config.json").write_text("{}")
     assert "init --host HOST" in talk(person, Talk(Change="n"))
     assert "init --host HOST" not in talk(person, Talk(Change="n"), "--host", "windsurf")
@@ -175,7 +175,7 @@ def test_the_command_in_a_hosts_config_runs_no_code_of_the_project_it_is_started
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_whoever_moves_remote_servers_learns_first_that_they_need_a_package(
+def test_moving_remote_servers_names_the_needed_package_first(
     person: Person, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
     if not installed:

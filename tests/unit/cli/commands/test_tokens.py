@@ -33,7 +33,7 @@ def test_a_host_is_compared_in_one_sentence(figures: HostTokens, sentence: str) 
     assert figures.sentence == sentence
 
 
-def test_what_results_saved_and_where_compaction_would_pay_is_said() -> None:
+def test_savings_of_results_and_gains_of_compaction_are_reported() -> None:
     out = io.StringIO()
     counts = ResultCounts(seen=9, changed=3, tokens=20_000, saved=15_000, reads=2, read_tokens=700)
     show_results({"kid": counts, "github": ResultCounts(seen=5, compactable=2_400)}, Screen(out, {}))

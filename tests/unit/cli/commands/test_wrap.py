@@ -100,9 +100,7 @@ def test_the_original_runs_where_it_stood_before(workspace: Path, run: Run) -> N
     assert loaded.warnings == []
 
 
-def test_what_a_suite_allows_of_the_original_does_not_keep_the_wrapper_from_being_asked(
-    workspace: Path, run: Run
-) -> None:
+def test_an_allow_list_for_the_original_does_not_hide_the_wrapper(workspace: Path, run: Run) -> None:
     write_child(workspace, "memory", ODD)
     configure(workspace, {"suites": {"memory": {"expose": {"allow": ["read_*"]}}}})
     run("wrap", "memory")
@@ -242,7 +240,9 @@ def test_instructions_that_somebody_wrote_stay(workspace: Path, run: Run) -> Non
     assert role.exists()
 
 
-def test_what_cannot_be_wrapped_or_put_back_is_refused_and_nothing_changes(workspace: Path, run: Run) -> None:
+def test_a_child_that_cannot_be_wrapped_or_restored_is_refused_and_nothing_changes(
+    workspace: Path, run: Run
+) -> None:
     file = write_child(workspace, "memory", ODD)
     before = tree(workspace)
     assert "Did you mean memory" in run("wrap", "memori")
@@ -336,7 +336,7 @@ def test_a_profile_that_denies_subtools_of_the_original_does_not_see_the_wrapper
 
 
 @each_case(("key", "expected"), [("", True), ("sk-x", False)], run=new_run)
-def test_whoever_wraps_without_a_key_is_told(
+def test_wrapping_without_a_key_gives_a_hint(
     workspace: Path, run: Run, monkeypatch: pytest.MonkeyPatch, key: str, expected: bool
 ) -> None:
     for name in KEYS:

@@ -21,7 +21,7 @@ def test_rules_about_what_a_child_does_not_have_are_told_unless_it_is_wrapped(
     assert len(_unmatched_rules("kid", seen, config)) == expected
 
 
-def test_what_is_said_of_the_children_is_in_one_column() -> None:
+def test_remarks_on_the_children_are_in_one_column() -> None:
     children = [
         ChildDiagnosis(child=name, suite=f"{name}_suite", source="", command="", ok=True)
         for name in ("git", "filesystem")

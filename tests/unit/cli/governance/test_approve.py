@@ -55,7 +55,7 @@ def shown(approval: Approval, *args: str, columns: str = "40") -> str:
     return terminal.getvalue()
 
 
-def test_nothing_of_what_runs_is_cut_off_however_narrow_the_terminal() -> None:
+def test_a_command_line_is_shown_whole_in_a_narrow_terminal() -> None:
     tail = ["--root", "/" + "x" * 200, "--and-then=evil"]
     output = shown(Approval(launch=["/usr/bin/tool"], args=tail), *tail)
     assert output.count("--and-then=evil") == 2
@@ -73,7 +73,7 @@ def test_letters_that_look_like_others_are_told() -> None:
     assert "\\u" not in shown(pinned)
 
 
-def test_what_is_pinned_data_and_absent_is_told_apart() -> None:
+def test_pinned_files_data_and_absent_ones_are_told_apart() -> None:
     files = [
         FilePin(path="/usr/bin/tool", sha256="a" * 64),
         FilePin(path="${workspace}/docs", sha256="b" * 64),

@@ -6,7 +6,7 @@ from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sections import GovernanceSettings, HealthSettings
 
 
-def test_what_changed_alike_in_many_tools_is_told_once_and_nothing_is_left_out() -> None:
+def test_a_change_common_to_many_tools_is_listed_once_and_no_change_is_missing() -> None:
     hint = [Difference("annotations.readOnlyHint: none, now true", tool) for tool in ("a", "b", "c")]
     schema = [Difference("$schema: new", tool) for tool in ("a", "b", "c")]
     pair = [Difference("title: new", tool) for tool in ("a", "b")]

@@ -171,7 +171,7 @@ def test_the_host_is_guessed_from_what_it_says(environ: dict[str, str], event: S
 
 
 @each_case("event", [b"", b"{", b"[1]", b'{"hook_event_name": 3, "cwd": null}', b"\xff"])
-def test_whatever_comes_on_stdin_a_turn_is_not_broken(event: bytes) -> None:
+def test_no_text_on_stdin_breaks_a_turn(event: bytes) -> None:
     read, write = os.pipe()
     os.write(write, event)
     os.close(write)
@@ -186,7 +186,7 @@ def entries(workspace: Path, **hosts: Said) -> None:
     (folder / "state.json").write_text(json.dumps(state))
 
 
-def test_whom_a_hook_is_for_is_known_by_name_session_or_the_host_s_own_process(workspace: Path) -> None:
+def test_the_agent_of_a_hook_is_known_by_name_session_or_host_process(workspace: Path) -> None:
     call = hooks.HookInput(session="s-1")
 
     def found(event: str = "", call: hooks.HookInput = call, **environ: str) -> str:
@@ -228,7 +228,7 @@ async def test_a_newer_waiter_or_a_prompt_sends_the_older_home(workspace: Path) 
     "arguments",
     [["--json"], ["--host"], ["--host", "emacs"], ["--help"], ["word"]],
 )
-def test_what_is_not_the_usual_call_is_left_to_the_parser(arguments: list[str]) -> None:
+def test_an_unusual_call_is_left_to_the_parser(arguments: list[str]) -> None:
     assert hook_command.run_fast(arguments) is None
 
 

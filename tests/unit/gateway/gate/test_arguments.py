@@ -45,7 +45,7 @@ def test_arguments_are_read_as_json_unless_a_name_occurs_twice(
 
 
 @each_case("args", ['[{"a":1}]', '"{}"', "1", '{"a":"b"', '{"a":"b"}}', "{1}"])
-def test_what_is_no_object_is_refused(args: str) -> None:
+def test_a_value_that_is_no_object_is_refused(args: str) -> None:
     with pytest.raises(AmbiguousArgumentsError):
         readings(args.encode())
 

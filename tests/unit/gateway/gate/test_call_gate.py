@@ -364,7 +364,7 @@ def test_hints_are_those_of_the_running_child(board: Board) -> None:
     assert error(host, host.call("read"))["code"] == "gate_denied"
 
 
-def test_what_middleware_makes_of_a_call_is_decided_too(board: Board) -> None:
+def test_a_call_changed_by_middleware_is_decided_again(board: Board) -> None:
     async def rewrite(call: ToolCall, next: Next) -> Answer:
         return await next(call.with_arguments({"path": "/etc/passwd"}))
 

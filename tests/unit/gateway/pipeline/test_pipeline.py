@@ -373,7 +373,7 @@ class TestRecord:
         kid.server.give(kid.server.last("prompts/get"), {"messages": []})
         assert [record[:4] for record in recorder.records] == [("prompts/get", "stdio", "kid", "p")]
 
-    def test_what_becomes_of_a_child_is_recorded(self, board: Board) -> None:
+    def test_the_starts_and_ends_of_a_child_are_recorded(self, board: Board) -> None:
         kid = board.child()
         recorder = chained(board)
         host = board.host()
@@ -387,7 +387,7 @@ class TestRecord:
         outcomes = ["started", "child_crashed", "started", "healthy", "stopped"]
         assert recorder.life == [("kid", outcome) for outcome in outcomes]
 
-    def test_what_cannot_be_recorded_is_refused_where_that_is_the_rule(self, board: Board) -> None:
+    def test_a_call_that_cannot_be_recorded_is_refused_if_the_config_says_so(self, board: Board) -> None:
         kid = board.child()
         recorder = chained(board)
         recorder.write_failure, recorder.fail_closed = (
@@ -421,7 +421,7 @@ class TestLoading:
         "name",
         ["no.such.module:x", "switchboard_mcp.errors:nothing", "no-such-entry-point", f"{__name__}:five"],
     )
-    def test_what_cannot_be_had_is_an_error_that_names_key_and_name(self, name: str) -> None:
+    def test_a_secret_that_cannot_be_read_is_an_error_with_key_and_name(self, name: str) -> None:
         with pytest.raises(SwitchboardError) as caught:
             load_middleware(Config(suites={"kid": SuiteSettings(middleware=[name])}))
         problem = caught.value.failure

@@ -124,7 +124,7 @@ class TestConcurrency:
             kid.server.give(kid.server.last(), {})
             assert host.result(called) == {}
 
-    def test_who_cancels_in_the_queue_takes_nobodys_place(self, board: Board) -> None:
+    def test_a_cancelled_request_in_the_queue_takes_no_place(self, board: Board) -> None:
         kid = board.child()
         chained(board, limits=LimitSettings(concurrent=1, queue=2))
         host = board.host()
@@ -138,7 +138,7 @@ class TestConcurrency:
         serve(kid, host)
 
     @each_case("end", ["cancelled", "refused", "late", "died", "unknown", "left"], board=open_board)
-    def test_however_a_call_ends_its_place_is_free_again(self, board: Board, end: str) -> None:
+    def test_a_call_frees_its_place_on_every_way_it_ends(self, board: Board, end: str) -> None:
         kid = board.child()
         chained(board, limits=LimitSettings(concurrent=1))
         host, other = board.host(), board.host()
@@ -222,7 +222,7 @@ class TestSize:
         assert result["code"] == "cursor_invalid"
         assert "without a cursor" in result["hint"]
 
-    def test_where_tools_are_shown_directly_the_rest_is_left_out(self, board: Board) -> None:
+    def test_direct_exposure_leaves_the_rest_out(self, board: Board) -> None:
         kid = board.child(exposure="direct")
         chained(board, limits=LimitSettings(result_bytes=1024))
         host = board.host()
@@ -290,7 +290,7 @@ class TestCache:
         serve(kid, host, subtool="read")
         assert self.calls(kid) == 3
 
-    def test_what_was_read_while_something_wrote_is_not_kept(self, board: Board) -> None:
+    def test_a_read_during_a_write_is_not_kept(self, board: Board) -> None:
         kid = self.cached(board)
         host = board.host()
         serve(kid, host, subtool="write")
@@ -331,7 +331,7 @@ class TestCache:
         assert host.result(called) == host.result(host.call("read"))
         assert self.calls(kid) == 1
 
-    def test_what_is_given_again_is_not_counted_as_a_call_to_the_child(self, board: Board) -> None:
+    def test_a_cached_result_is_not_counted_as_a_call_to_the_child(self, board: Board) -> None:
         kid = board.child(
             tools=BOTH, cache=CacheSettings(ttl_ms=10_000), limits=LimitSettings(calls_per_minute=1)
         )

@@ -45,7 +45,7 @@ class TestRate:
         assert passed <= burst + now * calls / 60 + 1e-6
 
     @given(st.integers(1, 600), st.integers(1, 20), st.floats(0, 100))
-    def test_whoever_waits_as_long_as_told_is_let_in(self, calls: int, burst: int, start: float) -> None:
+    def test_a_call_after_the_retry_time_is_admitted(self, calls: int, burst: int, start: float) -> None:
         bucket = TokenBucket(calls, burst, start)
         while not (wait := bucket.take(start)):
             pass
@@ -108,5 +108,5 @@ class TestPages:
         assert json.loads(str(result(structuredContent={"a": 1}).blocks[0])) == {"a": 1}
 
     @each_case("odd", [b"[]", b'{"content":5}', b'{"content":[1]}', b"nothing"])
-    def test_what_cannot_be_read_is_not_cut(self, odd: bytes) -> None:
+    def test_unreadable_text_is_not_cut(self, odd: bytes) -> None:
         assert split_result(odd) is None

@@ -539,7 +539,7 @@ def test_a_subtool_whose_results_are_read_to_the_end_is_not_shortened_again(boar
     assert "tokens shown." in said(shown(board, text(LONG), known(board, principal="bob")))
 
 
-def test_what_is_saved_and_what_reading_on_costs_is_counted(board: Board) -> None:
+def test_savings_and_the_cost_of_reading_on_are_counted(board: Board) -> None:
     board.child(results=asked_for())
     host = known(board)
     handle = handle_in(shown(board, text(LONG), host))

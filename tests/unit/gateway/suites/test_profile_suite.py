@@ -45,7 +45,7 @@ def test_a_client_sees_the_suites_of_its_profile_and_others_see_all(board: Board
     assert tools(board.host()) == ["docs_suite", "mail_suite", "shell_suite"]
 
 
-def test_what_is_hidden_stays_hidden_and_new_suites_are_seen(board: Board) -> None:
+def test_hidden_suites_stay_hidden_and_new_ones_are_listed(board: Board) -> None:
     for name in ("docs", "mail", "shell"):
         board.child(name)
     assert tools(profiled(board, Profile(hide=["sh*"]))) == ["docs_suite", "mail_suite"]
@@ -84,7 +84,7 @@ def test_a_hidden_subtool_is_not_listed_and_reads_as_unknown(board: Board) -> No
     assert not kid.server.requests("tools/call")
 
 
-def test_what_is_denied_to_all_stays_denied_in_a_profile_that_allows_it(board: Board) -> None:
+def test_an_entry_denied_to_all_stays_denied_in_a_profile_that_allows_it(board: Board) -> None:
     board.child(tools=[READ, WRITE], expose=Expose(deny=["write"]))
     ada = profiled(board, Profile(expose={"kid_suite": Expose(allow=["*"])}))
     assert problem_of(ada, ada.call("write"))["code"] == "subtool_denied"

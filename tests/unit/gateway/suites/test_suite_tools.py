@@ -52,7 +52,7 @@ def test_an_unknown_tool_is_not_mistaken_for_a_suite_that_no_host_sees(board: Bo
     assert "kid_suite" not in json.dumps(problem)
 
 
-def test_what_is_put_around_a_suite_sees_a_call_come_back_from_the_lot_too(board: Board) -> None:
+def test_middleware_of_a_suite_sees_calls_of_programs_too(board: Board) -> None:
     child = board.child()
     host = board.host(EVERYTHING, modern=True)
     watched = board.gateway.tools["kid_suite"] = Watched(board.gateway.tools["kid_suite"])

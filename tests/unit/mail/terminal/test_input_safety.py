@@ -51,7 +51,7 @@ def test_text_is_typed_as_it_is_and_lines_are_pasted(text: str, bracketed: bool,
         ("x" * (MAX_TYPED_BYTES + 1), "bytes"),
     ],
 )
-def test_what_is_more_than_text_is_not_typed(text: str, bracketed: bool, expected: str) -> None:
+def test_a_message_with_more_than_text_is_not_typed(text: str, bracketed: bool, expected: str) -> None:
     refused = to_keystrokes(text, bracketed=bracketed)
     assert isinstance(refused, str)
     assert expected in refused

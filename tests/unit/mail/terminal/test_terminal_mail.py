@@ -98,7 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal_mail, "LOOK_AGAIN_S", 0.01)
 
 
-async def test_what_a_verified_lead_sends_is_typed_settled_and_recorded(workspace: Path) -> None:
+async def test_a_message_of_a_verified_lead_is_typed_settled_and_recorded(workspace: Path) -> None:
     async with room(workspace) as here:
         id = await here.send("make test\n")
         assert (await here.ended(id)).status == "done"
@@ -120,7 +120,7 @@ async def test_what_a_verified_lead_sends_is_typed_settled_and_recorded(workspac
         ({"text": "a\nb"}, "several lines"),
     ],
 )
-async def test_what_may_not_be_typed_is_rejected_with_the_reason(
+async def test_a_message_that_may_not_be_typed_is_rejected_with_the_reason(
     workspace: Path, how: dict[str, object], expected: str
 ) -> None:
     async with room(workspace) as here:
@@ -139,7 +139,7 @@ async def test_without_leave_nothing_is_typed(workspace: Path) -> None:
         assert here.keys.pressed == b""
 
 
-async def test_what_came_before_the_terminal_is_never_typed(workspace: Path) -> None:
+async def test_mail_older_than_the_terminal_is_never_typed(workspace: Path) -> None:
     async with room(workspace, earlier="rm old") as here:
         await here.ended(await here.send("ls"))
         assert here.keys.pressed == b"ls\r"
@@ -174,7 +174,7 @@ async def test_somebody_who_types_is_waited_for_and_then_left_in_peace(
         assert here.keys.pressed == b"ls\r"
 
 
-async def test_what_cannot_be_recorded_is_not_typed(workspace: Path) -> None:
+async def test_a_message_that_cannot_be_recorded_is_not_typed(workspace: Path) -> None:
     async with room(workspace) as here:
         (workspace / ".switchboard" / "terminals" / "term.log").mkdir()
         assert "cannot be logged" in (await here.ended(await here.send("ls"))).summary

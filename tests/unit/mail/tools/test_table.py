@@ -199,7 +199,7 @@ async def test_a_message_may_go_to_the_one_agent_of_a_role(tmp_path: Path) -> No
         assert unknown["nearest"] == ["bob"]
 
 
-async def test_what_is_the_desks_to_say_no_sender_says(tmp_path: Path) -> None:
+async def test_a_sender_cannot_set_members_of_the_mail_server(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
         forged = {"verified": "forged", "seal": "forged", "attachment": {"file": "forged"}}

@@ -112,7 +112,7 @@ async def test_messages_of_a_workflow_carry_the_persona_of_the_part(board: Board
     assert request["persona"] == "Be kind."
 
 
-async def test_nobody_gives_a_member_another_persona_than_that_of_its_part(board: Board) -> None:
+async def test_a_member_has_the_persona_of_its_part_only(board: Board) -> None:
     await board.submitted()
     await mail_of(board.bob)
     inbox = board.workspace / ".switchboard" / "inbox" / "bob"
@@ -185,7 +185,7 @@ async def test_files_that_are_not_agents_to_show_cannot_be_named(board: Board, p
     assert path in refused["message"]
 
 
-async def test_what_was_handed_over_must_be_the_same_when_it_is_judged(board: Board) -> None:
+async def test_a_handed_over_environment_must_be_the_same_when_it_is_judged(board: Board) -> None:
     id = await board.submitted()
     write(board.workspace, review(id, "review-1"))
     write(board.workspace, review(id, "request-1"), "something else")
@@ -248,7 +248,7 @@ async def test_a_lead_without_a_part_may_lead_on_and_whose_turn_it_is_hears_it(b
     assert request["from"] == "lead"
 
 
-async def test_who_is_in_a_workflow_is_protected_from_other_tasks(board: Board) -> None:
+async def test_an_agent_in_a_workflow_is_protected_from_other_tasks(board: Board) -> None:
     id = await board.start()
     eve = await board.server.agent("eve")
     task = {"recipient": "bob", "action": "delegate_task", "payload": "p"}
@@ -326,7 +326,7 @@ async def test_a_workflow_in_which_nothing_happens_lets_its_agents_go(board: Boa
     assert [message["action"] for message in await mail_of(board.ada)] == ["delegate_task", "status_update"]
 
 
-async def test_what_a_process_that_died_left_untold_is_told_once_by_who_looks_next(
+async def test_a_notice_left_by_a_dead_process_is_sent_once_by_the_next(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = await board.start()

@@ -202,7 +202,7 @@ def test_other_messages_are_nobodys_business(message: MessageFacts) -> None:
     assert match_message([run("look")], message, AT) is None
 
 
-def test_who_has_waited_too_long_is_free_again() -> None:
+def test_a_waiter_that_times_out_is_free_again() -> None:
     assert match_message([run()], sending("delegate_task", "eve", "bob"), LATE) is None
     assert match_message([run(status="finished")], sending("delegate_task", "eve", "bob"), AT) is None
 

@@ -182,7 +182,9 @@ REFUSED: list[tuple[str, WorkflowRun, Event, str]] = [
 
 
 @each_case(("run", "event", "expected"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
-def test_what_does_not_fit_is_refused_and_says_why(run: WorkflowRun, event: Event, expected: str) -> None:
+def test_an_entry_that_does_not_fit_is_refused_with_the_reason(
+    run: WorkflowRun, event: Event, expected: str
+) -> None:
     refused = refusal(run, event)
     assert expected in refused.message
     assert "'r'" in refused.message
@@ -207,7 +209,7 @@ def test_a_skip_is_recorded_with_its_reason_and_who_wanted_it() -> None:
     assert "eve" in run.members
 
 
-def test_who_is_only_said_to_act_is_marked_or_where_the_phase_says_so_refused() -> None:
+def test_an_unverified_actor_is_marked_or_refused_by_the_phase() -> None:
     content = msgspec.structs.replace(WRITTEN, verified=False)
     assert after(new(), content).steps[0].unverified
     assert not after(new(), WRITTEN).steps[0].unverified

@@ -210,7 +210,7 @@ def test_lines_cut_off_at_the_end_are_noticed_by_a_head_kept_elsewhere(tmp_path:
 
 
 @each_case("cut", [1, 20, 100])
-def test_what_a_crash_left_half_written_is_set_aside_with_a_mark(tmp_path: Path, cut: int) -> None:
+def test_a_line_half_written_by_a_crash_is_set_aside_with_a_mark(tmp_path: Path, cut: int) -> None:
     with recording(tmp_path) as audit:
         audit.record(CallRecord("call", outcome="one"))
         audit.record(CallRecord("call", outcome="two"))
@@ -301,7 +301,7 @@ def test_a_killed_process_leaves_a_chain_that_the_next_one_continues(tmp_path: P
     assert len(outcomes) > 1
 
 
-def test_where_nothing_can_be_recorded_calls_are_refused_or_warned_of(tmp_path: Path) -> None:
+def test_calls_that_cannot_be_recorded_are_refused_or_warned_of(tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file where the folder should be")
     warnings: list[Failure] = []
     for deny in (True, False):
@@ -318,7 +318,7 @@ def test_where_nothing_can_be_recorded_calls_are_refused_or_warned_of(tmp_path: 
     assert len(warnings) == 2
 
 
-def test_what_came_while_the_disk_was_full_is_recorded_once_there_is_room(
+def test_records_of_the_time_of_a_full_disk_are_written_once_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = True

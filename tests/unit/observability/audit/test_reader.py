@@ -65,6 +65,6 @@ def test_half_a_line_that_is_set_aside_leaves_its_place_to_the_next(tmp_path: Pa
     assert told(reader) == [2, 3]
 
 
-def test_where_there_is_no_record_it_says_so(tmp_path: Path) -> None:
+def test_a_missing_record_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         told(Reader(str(tmp_path / "nowhere")))

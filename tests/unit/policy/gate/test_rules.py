@@ -503,7 +503,7 @@ def test_arguments_that_cannot_be_decoded_satisfy_every_condition_of_a_rule_that
 
 
 @each_case("args", [{"x": ["a"] * 65}, {"x": [[[["b"]]]], "y": "["}])
-def test_what_is_too_much_to_compare_is_denied(args: dict[str, object]) -> None:
+def test_arguments_too_large_to_compare_are_denied(args: dict[str, object]) -> None:
     deny = rules({"deny": True, "args": {"x": {"equals": "b"}}})
     assert decide(deny, args=args) == "deny"
     deep: object = "a"

@@ -26,7 +26,7 @@ def new_tool(place: Place) -> Path:
 tool = pytest.fixture(new_tool, name="tool")
 
 
-def test_what_is_proposed_is_what_a_launch_accepts(place: Place, tool: Path) -> None:
+def test_a_proposed_approval_is_accepted_at_the_start(place: Place, tool: Path) -> None:
     spec = place.spec(command=str(tool), args=["--root", "${DATA}", "*.txt"], env={"TOKEN": "${TOKEN}"})
     guard = structs.replace(place.guard(), environ={"DATA": "/data", "TOKEN": "secret-value"})
     approval = propose(spec, guard, NOTHING)
@@ -57,7 +57,7 @@ def test_a_script_is_pinned_with_its_interpreter(place: Place, tool: Path) -> No
     ]
 
 
-def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Path) -> None:
+def test_the_summary_of_a_child_is_readable_text(place: Place, tool: Path) -> None:
     role = place.folder / ".switchboard" / "mcps" / "good" / "CLAUDE.md"
     role.parent.mkdir(parents=True)
     role.symlink_to("nowhere")
@@ -81,7 +81,7 @@ def test_what_a_model_is_told_of_a_child_must_be_readable(place: Place, tool: Pa
     place=Place,
     tool=new_tool,
 )
-def test_what_a_launch_would_refuse_is_not_approved(
+def test_a_start_that_would_be_refused_is_not_approved(
     place: Place, tool: Path, changes: dict[str, object], expected: str
 ) -> None:
     spec = structs.replace(place.spec(command=str(tool), args=[], env={}), **changes)
@@ -106,7 +106,7 @@ def test_a_program_that_everybody_can_write_is_not_approved(place: Place, tool: 
     assert "is writable by everybody" in outcome.message
 
 
-def test_what_cannot_be_followed_is_named_with_file_and_key(place: Place) -> None:
+def test_a_reference_that_cannot_be_followed_is_named_with_file_and_key(place: Place) -> None:
     outcome = propose(place.spec(command="npx", args=["-y", "nothing-here"], env={}), place.guard(), NOTHING)
     assert isinstance(outcome, Failure)
     assert outcome.code == "launch_unresolved"

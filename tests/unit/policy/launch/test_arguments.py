@@ -244,7 +244,7 @@ def test_ordinary_arguments_name_nothing(place: Place, policy: LaunchPolicy, too
     assert pinned(proposal(place, policy, tool, *line.split()), policy) == {str(tool)}
 
 
-def test_what_a_container_mounts_is_pinned_or_data(place: Place, policy: LaunchPolicy) -> None:
+def test_mounts_of_a_container_are_pinned_or_data(place: Place, policy: LaunchPolicy) -> None:
     docker = place.bin / "docker"
     docker.write_bytes(b"\x7fELF docker")
     docker.chmod(0o755)

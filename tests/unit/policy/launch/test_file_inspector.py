@@ -64,7 +64,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block(tmp_path: P
         hash_path(str(pipe))
 
 
-def test_what_is_not_there_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_with_a_message(tmp_path: Path) -> None:
     assert find_flaw(str(tmp_path / "nothing")) == "no such file or directory"
 
 

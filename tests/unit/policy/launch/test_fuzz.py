@@ -222,7 +222,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     return Ground(tmp_path_factory.mktemp("ground"))
 
 
-async def test_what_is_approved_does_reach_the_launcher(ground: Ground) -> None:
+async def test_an_approved_start_reaches_the_launcher(ground: Ground) -> None:
     spec = ground.read("good", copy.deepcopy(good()))
     assert spec is not None
     assert check_child(spec, ground.guard) is None

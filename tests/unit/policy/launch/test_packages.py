@@ -96,7 +96,7 @@ def test_the_version_that_is_asked_for_must_be_there(tmp_path: Path) -> None:
     assert "(found: 1.2.3)" in why(resolve(spec(tmp_path, "npx", "pkg@2.0.0"), ENVIRON))
 
 
-def test_what_is_not_installed_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_package_is_refused_with_the_command_that_installs_it(tmp_path: Path) -> None:
     outcome = resolve(spec(tmp_path, "npx", "-y", "no-such-package@1"), ENVIRON)
     assert "no-such-package@1 is not installed here" in why(outcome)
     assert isinstance(outcome, Unresolved)
@@ -138,7 +138,7 @@ def test_a_program_outside_its_package_is_refused(tmp_path: Path) -> None:
         (["-p", "a", "-p", "b", "c"], "several packages"),
     ],
 )
-def test_what_a_package_runner_could_mean_otherwise_is_refused(
+def test_ambiguous_arguments_of_a_package_runner_are_refused(
     tmp_path: Path, args: list[str], expected: str
 ) -> None:
     assert expected in why(resolve(spec(tmp_path, "npx", *args), ENVIRON))

@@ -24,7 +24,7 @@ def refusal(outcome: ApprovedLaunch | Failure | None) -> str:
     return outcome.message
 
 
-def test_what_is_approved_is_what_runs(place: Place) -> None:
+def test_the_approved_program_is_the_one_that_runs(place: Place) -> None:
     approved = place.guard().approve(place.spec())
     assert isinstance(approved, ApprovedLaunch)
     assert approved.argv == [str(place.node), str(place.script), "--root", "data"]
@@ -275,7 +275,7 @@ def test_every_rule_says_what_it_is_for() -> None:
 
 @pytest.mark.parametrize("how", WAYS)
 @each_case("name", ["package/lib/a.js", "package/__pycache__/a.pyc", "other/index.js"], place=Place)
-def test_what_runs_with_a_pinned_package_can_be_changed_by_nobody_else(
+def test_files_beside_a_pinned_package_are_writable_by_their_owner_only(
     place: Place, how: str, name: str
 ) -> None:
     modules = place.folder / "node_modules"

@@ -140,7 +140,7 @@ def test_keys_are_those_of_the_dialect_it_is_written_in() -> None:
     "LD_PRELOAD ld_library_path LD_AUDIT LD_ANYTHING DYLD_LIBRARY_PATH GCONV_PATH GLIBC_TUNABLES LOCPATH NLSPATH "
     "MALLOC_CHECK_ MALLOC_CONF HOSTALIASES RES_OPTIONS RESOLV_HOST_CONF GETCONF_DIR TZDIR LOCALDOMAIN".split(),
 )
-def test_what_the_loader_and_the_c_library_read_can_never_be_set(name: str) -> None:
+def test_variables_of_the_loader_and_the_c_library_can_never_be_set(name: str) -> None:
     assert NEVER_SET.fullmatch(name)
 
 
@@ -170,7 +170,7 @@ def test_what_the_loader_and_the_c_library_read_can_never_be_set(name: str) -> N
     PLAYWRIGHT_BROWSERS_PATH ELECTRON_RUN_AS_NODE TERMINFO GNUPGHOME FOO_LIBRARY_PATH FOO_PRELOAD
     """.split(),
 )
-def test_what_changes_what_runs_is_known(name: str) -> None:
+def test_every_variable_that_changes_the_program_is_known(name: str) -> None:
     assert is_steering(name)
     assert is_steering(name.lower())
 

@@ -60,7 +60,7 @@ def test_sentences_need_an_approval_of_who_plans(
     assert bool(found) == bool(why)
 
 
-def test_what_the_model_is_told_is_what_was_approved(tmp_path: Path) -> None:
+def test_the_text_for_the_model_is_the_approved_one(tmp_path: Path) -> None:
     settings, folder = AskSettings(backend="host"), str(tmp_path)
     without = Approval(ask=wrappers.propose_ask("kid", settings, folder))
     (tmp_path / "CLAUDE.md").write_text("Be kind.")

@@ -33,7 +33,7 @@ def services(audit: Record | None = None) -> Any:
     return SimpleNamespace(records=audit, redactor=redactor)
 
 
-def test_what_is_seen_goes_on_to_the_record_with_its_arguments_and_is_kept_without() -> None:
+def test_a_watched_call_is_recorded_with_arguments_and_kept_without() -> None:
     audit = Record()
     live = CallLog(services(audit))
     live.record(CallRecord("call", "ann", "git", "log", b'{"a":1}', "ok", 0.002))

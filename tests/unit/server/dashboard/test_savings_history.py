@@ -60,7 +60,7 @@ def test_a_level_stretch_has_two_points_however_often_it_is_looked_at() -> None:
     assert sample(savings, usage, 50_000) is None
 
 
-def test_what_was_saved_stays_saved_when_the_suites_change_and_later_sessions_save_by_the_new_ones() -> None:
+def test_savings_stay_when_the_suites_change_and_later_sessions_count_with_the_new_ones() -> None:
     savings, usage = SavingsHistory(0), Counts()
     usage.callers["http"] = 2
     sample(savings, usage, 1000, saved=50)

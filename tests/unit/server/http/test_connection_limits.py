@@ -122,7 +122,7 @@ async def test_a_client_that_leaves_is_noticed_with_requests_that_wait(waiting: 
         await until(lambda: not running.gateway.sessions)
 
 
-async def test_when_there_are_too_many_the_quietest_goes() -> None:
+async def test_the_quietest_entry_is_removed_when_there_are_too_many() -> None:
     async with front(max_connections=3) as running:
         connections = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(3)]
         kept_reader, kept_writer = connections[0]
@@ -136,7 +136,7 @@ async def test_when_there_are_too_many_the_quietest_goes() -> None:
             writer.close()
 
 
-async def test_when_all_are_busy_newcomers_are_refused() -> None:
+async def test_new_requests_are_refused_when_all_connections_are_busy() -> None:
     async with front(max_connections=1) as running, running.connect() as (reader, writer):
         writer.write(b"GET /sse HTTP/1.1\r\n" + HEAD + b"\r\n")
         await reader.readuntil(b"endpoint")

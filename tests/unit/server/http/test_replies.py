@@ -115,7 +115,7 @@ async def test_a_flood_is_cut_off() -> None:
             await reader.readexactly(30_000_000)
 
 
-async def test_what_waits_for_long_is_given_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_older_waiting_requests_are_given_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "SLOW_CLIENT_S", 0.0)
     async with front() as running:
         loop = asyncio.get_running_loop()

@@ -53,7 +53,7 @@ def test_a_message_is_one_line_of_an_event(message: bytes) -> None:
     assert json.loads(data.removeprefix(b"data: ")) == json.loads(message)
 
 
-def test_what_nobody_hears_waits_for_somebody() -> None:
+def test_notices_without_a_listener_wait_for_one() -> None:
     stream, output_ = Stream(0), output()
     stream.send(b"1")
     stream.attach(output_, None, primed=False)
@@ -66,7 +66,7 @@ def test_what_nobody_hears_waits_for_somebody() -> None:
     assert second.data == ["3"]
 
 
-def test_whoever_names_a_place_gets_all_after_it() -> None:
+def test_a_position_gives_all_entries_after_it() -> None:
     stream, output_ = Stream(4), output()
     stream.attach(output_, None, primed=True)
     for message in (b"1", b"2", b"3"):
@@ -133,7 +133,7 @@ def test_the_answers_of_a_batch_are_an_array() -> None:
     assert done == [several]
 
 
-def test_what_is_left_of_a_batch_is_given_up() -> None:
+def test_unanswered_parts_of_a_batch_are_given_up() -> None:
     several, _road, _done = post(b"1", b"2", b"3", batch=True)
     several.answer(b'{"jsonrpc":"2.0","id":2,"result":{}}')
     several.fail_all()

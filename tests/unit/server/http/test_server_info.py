@@ -49,7 +49,7 @@ def test_only_its_own_file_is_removed(tmp_path: Path) -> None:
 
 
 @each_case("text", ["", "{", "[]", "{}", '{"port": "x"}', "\xff"])
-def test_what_cannot_be_read_is_nobody(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_entry_stands_for_no_agent(tmp_path: Path, text: str) -> None:
     (tmp_path / "server_info.json").write_text(text, encoding="latin-1")
     server_info.require_free(str(tmp_path))
 
@@ -79,13 +79,13 @@ def test_a_link_and_a_pipe_are_nobody(tmp_path: Path) -> None:
     assert server_info.read(str(tmp_path)) is None
 
 
-async def test_whoever_answers_there_is_recognised() -> None:
+async def test_the_server_at_an_address_is_recognised() -> None:
     async with front() as running:
         assert await asyncio.to_thread(server_info.is_alive, info(running.port, os.getpid()))
         assert not await asyncio.to_thread(server_info.is_alive, info(running.port, os.getppid()))
 
 
-def test_where_another_serves_nobody_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_process_serves_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = os.getppid()
     server_info.write(str(tmp_path), info(3100, other))
     monkeypatch.setattr(server_info, "is_alive", lambda found: True)

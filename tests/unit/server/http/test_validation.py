@@ -66,7 +66,7 @@ def checked(message: Json, marked: tuple[HeaderMirror, ...], **headers: str | No
         (b'{"jsonrpc":"2.0","id":1e3,"method":"m"}', -32600, None),
     ],
 )
-def test_what_is_no_message_is_refused_with_its_id_where_it_has_one(
+def test_an_invalid_message_is_refused_with_its_id_if_it_has_one(
     body: bytes, problem: int, id: int | None
 ) -> None:
     refused = validation.read(body)

@@ -60,7 +60,7 @@ async def test_nothing_is_lost_at_the_end() -> None:
 
 
 @each_case("data", [b"HTTP/1.1 100 Continue\r\n", b"data: HTTP/\r\n\r\n", b"\r\n\r\n", b""])
-async def test_what_is_no_head_goes_out_at_once(data: bytes) -> None:
+async def test_data_without_a_head_is_sent_at_once(data: bytes) -> None:
     sink = Sink()
     joining(sink).write(data)
     assert sink.said == [data]

@@ -164,7 +164,7 @@ def test_an_item_is_added_once_and_taken_out_again(drawn: tuple[list[str], str])
         ),
     ],
 )
-def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
+def test_a_new_entry_is_formatted_like_its_neighbours(text: str, after: str) -> None:
     assert jsonc_edit.replace_members(text, ["mcpServers"], [], {"s": {}}) == after
 
 
@@ -181,6 +181,6 @@ def test_what_is_new_looks_like_its_neighbours(text: str, after: str) -> None:
         ('{"a": "\\x"}', "not valid JSON"),
     ],
 )
-def test_what_cannot_be_changed_safely_is_refused_with_the_place(text: str, why: str) -> None:
+def test_an_edit_that_is_not_safe_is_refused_with_the_place(text: str, why: str) -> None:
     with pytest.raises(UnsafeEditError, match=re.escape(why)):
         jsonc_edit.replace_members(text, ["mcpServers"], ["a"], {"s": {}})

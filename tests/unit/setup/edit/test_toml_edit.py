@@ -77,7 +77,7 @@ def test_an_edit_that_changes_nothing_changes_no_character(text: str) -> None:
 
 
 @given(documents())
-def test_what_was_taken_out_can_be_put_back(text: str) -> None:
+def test_a_removed_entry_can_be_put_back(text: str) -> None:
     before = parsed(text)
     names = list(before.get("mcp_servers", {}))
     taken = toml_edit.entry_texts(text, KEY, names)
@@ -101,6 +101,6 @@ def test_pairs_in_the_map_s_own_table_and_dotted_keys() -> None:
         ("a = [" + "[" * 5000, "TOML|nested"),
     ],
 )
-def test_what_cannot_be_changed_safely_is_refused(text: str, why: str) -> None:
+def test_an_edit_that_is_not_safe_is_refused(text: str, why: str) -> None:
     with pytest.raises(UnsafeEditError, match=why):
         toml_edit.replace_tables(text, KEY, ["a"], {"switchboard": {"command": "s"}})

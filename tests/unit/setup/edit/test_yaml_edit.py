@@ -216,7 +216,7 @@ def test_any_document_is_read_as_pyyaml_reads_it_or_refused(
         ),
     ],
 )
-def test_what_hosts_write_is_read(text: str, value: object) -> None:
+def test_entries_in_the_form_of_hosts_are_read(text: str, value: object) -> None:
     indented = "".join(f"    {line}" for line in text.splitlines(keepends=True))
     assert yaml_edit.read(f"block:\n  x:\n{indented}", ["block"], listed=False) == {"x": value}
 
@@ -244,7 +244,7 @@ def test_what_hosts_write_is_read(text: str, value: object) -> None:
         ("block:\n  a: \x07\n", "not allowed"),
     ],
 )
-def test_what_cannot_be_edited_safely_is_refused(text: str, why: str) -> None:
+def test_a_document_that_cannot_be_edited_safely_is_refused(text: str, why: str) -> None:
     with pytest.raises(UnsafeEditError, match=why):
         yaml_edit.replace_entries(text, ["block"], ["a"], {"switchboard": OURS}, listed=False)
 

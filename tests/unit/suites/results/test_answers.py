@@ -49,7 +49,7 @@ def test_a_text_is_a_serialisation_only_if_it_says_the_same() -> None:
         b"[]",
     ],
 )
-def test_what_is_no_plain_result_is_left_alone(other: bytes) -> None:
+def test_a_result_of_another_form_stays_unchanged(other: bytes) -> None:
     assert read_result(other) is None
 
 

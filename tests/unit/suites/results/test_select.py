@@ -94,7 +94,7 @@ def test_an_expression_that_cannot_be_used_is_refused_before_the_call(expression
         ("length(total)", "Shape:"),
     ],
 )
-def test_what_selects_nothing_says_why(expression: str, problem: str) -> None:
+def test_a_selection_of_nothing_has_a_reason(expression: str, problem: str) -> None:
     with pytest.raises(SelectError, match="select: ") as refused:
         compile_select(expression).apply(VALUE, bool)
     assert problem in str(refused.value)

@@ -86,7 +86,7 @@ def test_spelling_stays(written: str) -> None:
         '[{"a":1,"b":"' + "x" * MAX_TABLE_CHARS + '"},{"a":1,"b":1},{"a":1,"b":1}]',
     ],
 )
-def test_what_is_no_table_stays_json(written: str) -> None:
+def test_a_value_that_is_no_table_stays_json(written: str) -> None:
     assert to_tables(written) is None
 
 

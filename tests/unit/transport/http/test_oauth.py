@@ -325,7 +325,7 @@ async def test_without_a_login_the_answer_says_what_to_run(known: Known) -> None
     assert "`switchboard login kid`" in str(problem.hint)
 
 
-async def test_where_a_token_of_the_entry_is_refused_a_login_is_no_way_out(known: Known) -> None:
+async def test_a_refused_token_of_the_entry_starts_no_login(known: Known) -> None:
     gate = known.gate
     async with serving(gate) as gate.web:
         async with dialled(StreamableHttpTransport, gate.web.url, {"Authorization": "Bearer mine"}) as rig:
@@ -698,14 +698,14 @@ async def test_credentials_go_to_their_issuer_only() -> None:
 
 
 class TestFile:
-    def test_what_others_could_read_or_write_is_not_believed(self, file: LoginFile) -> None:
+    def test_files_that_others_can_read_or_write_are_not_trusted(self, file: LoginFile) -> None:
         file.write(StoredLogin(access_token="abc"))
         assert file.read() == StoredLogin(access_token="abc")
         for mode in (0o640, 0o604, 0o620):
             os.chmod(file.path, mode)
             assert file.read() is None
 
-    def test_what_is_no_login_is_none(self, file: LoginFile) -> None:
+    def test_an_invalid_login_file_is_no_login(self, file: LoginFile) -> None:
         assert file.read() is None
         file.write(StoredLogin())
         Path(file.path).write_text("{")

@@ -57,7 +57,7 @@ async def test_messages_are_posted_to_the_address_that_the_stream_names() -> Non
     assert {request.headers["content-type"] for request in posts} == {"application/json"}
 
 
-async def test_nothing_overtakes_the_word_that_we_are_ready_and_notifications_keep_their_order() -> None:
+async def test_no_message_overtakes_the_initialized_notification_and_notifications_keep_their_order() -> None:
     desk = Desk()
     async with serving(desk) as web, dialled(SseTransport, web.url) as rig:
         rig.tell("notifications/initialized")
@@ -72,7 +72,7 @@ async def test_nothing_overtakes_the_word_that_we_are_ready_and_notifications_ke
     assert [call for call in calls if call in names] == names
 
 
-async def test_what_the_server_says_unasked_is_delivered() -> None:
+async def test_messages_that_the_server_starts_are_delivered() -> None:
     desk = Desk()
     note = {"jsonrpc": "2.0", "method": "notifications/x"}
     async with serving(desk) as web, dialled(SseTransport, web.url) as rig:
@@ -161,7 +161,7 @@ async def test_a_stream_that_is_refused_is_told(status: int, code: str) -> None:
     assert f"HTTP {status}" in problem.message
 
 
-async def test_what_is_no_stream_is_told() -> None:
+async def test_a_response_that_is_no_stream_is_reported() -> None:
     async with (
         serving(answering(200, b"{}", content_type="application/json")) as web,
         dialled(SseTransport, web.url) as rig,

@@ -213,7 +213,7 @@ class TestSession:
             assert request.headers["mcp-session-id"] == "s1"
             assert request.headers["mcp-protocol-version"] == VERSION
 
-    async def test_nothing_overtakes_the_word_that_we_are_ready(self) -> None:
+    async def test_no_request_overtakes_the_initialized_notification(self) -> None:
         go = asyncio.Event()
 
         async def handle(request: Request, reply: Reply) -> None:
@@ -267,7 +267,7 @@ class TestSession:
             assert (await rig.until_over()).code == "child_session_lost"
         assert rig.received == []
 
-    async def test_what_the_server_had_taken_before_is_lost_and_what_it_has_not_is_not(
+    async def test_requests_that_the_server_had_read_are_lost_and_others_are_kept(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(streamable_http, "MAX_REQUESTS", 2)

@@ -166,7 +166,7 @@ class TestRefusals:
         assert problem.retry_after_ms == 7000
 
     @each_case("status", [401, 403])
-    async def test_who_is_not_let_in_is_told_so(self, status: int) -> None:
+    async def test_a_refused_client_gets_the_reason(self, status: int) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(status)
 
@@ -212,7 +212,7 @@ class TestRefusals:
         assert (problem.code, problem.retryable) == ("child_unreachable", True)
         assert "the connection was refused" in problem.message
 
-    async def test_who_cannot_be_reached_for_one_call_may_still_answer_another(self) -> None:
+    async def test_a_host_unreachable_for_one_call_may_answer_another(self) -> None:
         go = asyncio.Event()
 
         async def handle(request: Request, reply: Reply) -> None:
@@ -237,7 +237,7 @@ class TestRefusals:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_unreachable"
 
-    async def test_what_is_secret_in_the_address_is_not_shown(self) -> None:
+    async def test_secrets_in_the_address_are_not_shown(self) -> None:
         async with serving(never) as web:
             port = web.port
         url = f"http://user:hunter22@127.0.0.1:{port}/s/k3y0123456789abcdef012/mcp?token=abc"

@@ -24,7 +24,7 @@ from tests.unit.transport.recorder import settle
 
 
 class TestUnasked:
-    async def test_what_the_server_says_unasked_is_delivered(self) -> None:
+    async def test_messages_that_the_server_starts_are_delivered(self) -> None:
         note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
         async def handle(request: Request, reply: Reply) -> None:

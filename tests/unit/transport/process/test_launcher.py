@@ -98,7 +98,7 @@ class TestWhatCannotStart:
             (["/bin/echo", "\ud800"], {}, "/"),
         ],
     )
-    async def test_what_the_system_cannot_pass_on(
+    async def test_a_command_that_the_system_cannot_pass_on_is_refused(
         self, nursery: Nursery, argv: list[str], env: dict[str, str], cwd: str
     ) -> None:
         with pytest.raises(SpawnError) as caught:
@@ -341,7 +341,7 @@ class TestKilledHelpers:
         await vanish([*pids, reaper_pid])
 
     @pytest.mark.parametrize("order", ["launcher first", "reaper first"])
-    async def test_what_they_leave_is_ended_however_long_they_take_to_die(
+    async def test_their_descendants_are_ended_however_long_they_take_to_die(
         self, nursery: Nursery, monkeypatch: pytest.MonkeyPatch, order: str
     ) -> None:
         """The kernel closes the sockets of a killed process before its children get another parent."""
@@ -434,7 +434,7 @@ class TestHousekeeping:
         started = await asyncio.gather(*(nursery.spawn(["/bin/echo", str(number)]) for number in range(20)))
         assert [await read_all(process.stdout) for process in started] == [b"%d\n" % n for n in range(20)]
 
-    async def test_who_stops_waiting_for_a_start_leaves_nothing(self, nursery: Nursery) -> None:
+    async def test_a_cancelled_wait_for_a_start_leaves_nothing(self, nursery: Nursery) -> None:
         await exit_status(await nursery.spawn(["/bin/true"]))
         before = len(descriptors())
         task = asyncio.create_task(nursery.spawn(SLEEP))

@@ -137,7 +137,7 @@ else:
 """
 
 
-def test_who_ignores_being_hung_up_ends_when_we_are_killed() -> None:
+def test_a_process_that_ignores_sighup_ends_when_its_owner_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", BEGIN + KILLED, "kill"], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -88,7 +88,7 @@ def test_a_scope_includes_those_before_it(right: str, allowed: set[str]) -> None
 
 
 @each_case("text", ["x", "-1", "1.5", "٣", "9" * 19])
-def test_what_is_no_number_is_refused(text: str) -> None:
+def test_a_value_that_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(HTTPException, match="whole number"):
         ApiRequest(Viewer("", "admin"), (), {"limit": text}).number("limit", 1, 10)
 
