@@ -49,16 +49,15 @@ def forge(place: Path, victim: Path, state: str, **record: object) -> None:
 
 
 @each_case("state", ["begun", "done"])
-@each_case("record", [{}, {"before": ""}, {"backup": "../../../../home/.secret"}])
-def test_a_journal_in_a_workspace_is_shown_and_never_acted_on(
-    tmp_path: Path, state: str, record: dict[str, object]
-) -> None:
+def test_a_journal_in_a_workspace_is_shown_and_never_acted_on(tmp_path: Path, state: str) -> None:
+    records: list[dict[str, object]] = [{}, {"before": ""}, {"backup": "../../../../home/.secret"}]
     person = Person(tmp_path, "codex")
     victim, secret = person.home / ".bashrc", person.home / ".secret"
     victim.write_text("mine\n")
     secret.write_text("secret\n")
     (person.workspace / "servers.json").write_text('{"mcpServers": {}}')
-    forge(person.workspace / ".switchboard" / "backup" / "0001", victim, state, **record)
+    for number, record in enumerate(records, 1):
+        forge(person.workspace / ".switchboard" / "backup" / f"{number:04d}", victim, state, **record)
     for command in COMMANDS:
         told = run(person, *command)
         assert victim.read_text() == "mine\n", command

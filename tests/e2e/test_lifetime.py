@@ -319,14 +319,16 @@ def test_a_call_that_takes_too_long_is_told_so_on_each_loop(command: list[str], 
         assert error["code"] == "child_timeout"
 
 
-def test_an_idle_child_is_stopped_and_started_again_when_needed(mocked: Path) -> None:
-    configure(mocked, {"timeouts": {"idleMs": 200}})
-    with switchboard(mocked) as host:
+def test_an_idle_child_is_stopped_and_started_again_when_needed(workspace: Path, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    add_child(workspace, "mock", ["sh", "-c", f'echo $$ >> {pids}; exec "$@"', "sh", *MOCK_CHILD])
+    configure(workspace, {"timeouts": {"idleMs": 200}})
+    with switchboard(workspace) as host:
         host.call("mock_suite", "echo", message="first")
-        child = mock_child_of(host)
-        child.wait(PATIENCE_S)
+        (first,) = map(int, pids.read_text().split())
+        until(lambda: not lives(first), "the idle child was stopped")
         assert host.call("mock_suite", "echo", message="second")["content"][0]["text"] == "second"
-        assert mock_child_of(host).pid != child.pid
+        assert len(pids.read_text().split()) == 2
 
 
 def test_a_child_at_work_is_not_idle(mocked: Path) -> None:
@@ -334,11 +336,6 @@ def test_a_child_at_work_is_not_idle(mocked: Path) -> None:
     with switchboard(mocked) as host:
         result = host.call("mock_suite", "slow", seconds=0.6, steps=1)
         assert result["content"][0]["text"] == "done after 1 steps"
-
-
-def mock_child_of(host: Host) -> psutil.Process:
-    (child,) = (process for process in started_for(host) if MOCK_CHILD[-1] in process.cmdline())
-    return child
 
 
 # --- stdout ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tests.patience import PATIENCE_S
 
 pytestmark = needs_redis
 CHILD = [*PYTHON, str(REPO / "tests" / "children" / "hostile_texts.py")]
-# Its arguments for every command. Each is run plainly and, if there is such an option, with --json.
+# Its arguments for every command. Each is run plainly, and those that show texts with --json too.
 COMMANDS: dict[str, list[list[str]]] = {
     "serve": [["--dry-run"], ["--profile", HOSTILE], ["--log-level", "debug"], ["--http", HOSTILE]],
     "list": [[]],
@@ -222,7 +222,8 @@ def test_no_command_lets_a_text_take_over_the_terminal(hostile: Path, name: str)
     if any("{id}" in arguments for arguments in COMMANDS[name]):
         inbox = run(hostile, "mail", "inbox", "--as", "ada", "--json", **environment(hostile))
         id = re.search(r'"id": ?"([^"]+)"', inbox.stdout)
-    kinds = [[], ["--json"]] if "--json" in parser_for(name).format_help() else [[]]
+    has_json = name in SHOWING and "--json" in parser_for(name).format_help()
+    kinds = [[], ["--json"]] if has_json else [[]]
     everything = ""
     for arguments in COMMANDS[name]:
         words = [word.replace("{id}", id[1] if id else "none") for word in arguments]
