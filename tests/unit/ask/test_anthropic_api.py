@@ -154,7 +154,7 @@ async def test_passing_failures_are_tried_again(api: MessagesApi, passing: Fails
     ],
     api=messages_api,
 )
-async def test_an_error_of_the_service_is_told_in_words(
+async def test_an_error_of_the_service_is_reported_in_words(
     api: MessagesApi, answer: Fails, expected: str, tries: int
 ) -> None:
     api.otherwise = lambda request: answer
@@ -183,7 +183,7 @@ async def test_an_answer_that_breaks_off_or_makes_no_sense_is_a_failure_of_the_s
     assert (await refusal(api)).startswith("ask_model_failed: ")
 
 
-async def test_a_service_that_is_not_there_is_told_with_what_to_check(api: MessagesApi) -> None:
+async def test_a_service_that_is_not_there_is_reported_with_what_to_check(api: MessagesApi) -> None:
     model = AnthropicModel(AskSettings(base_url="http://127.0.0.1:9"), "sk-test")
     client = (await model.client()).with_options(max_retries=0)
     model._client = client  # the pauses between tries are of no interest here

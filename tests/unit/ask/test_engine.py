@@ -159,7 +159,7 @@ async def test_the_model_is_told_of_a_failed_step_and_of_those_not_run() -> None
     assert words(result) == ["fine"]
 
 
-async def test_each_limit_ends_a_request_and_what_ran_is_told() -> None:
+async def test_each_limit_ends_a_request_and_what_ran_is_reported() -> None:
     again = ModelTurn(steps=[READ], later=[])
     box = Box()
     steps = await ask([again], box, max_steps=3)
@@ -212,7 +212,7 @@ async def test_a_dry_run_runs_nothing_and_asks_nobody() -> None:
     }
 
 
-async def test_a_model_that_fails_is_told_as_it_is() -> None:
+async def test_a_model_that_fails_is_reported_as_it_is() -> None:
     class Broken(Script):
         async def begin(self, max_tokens: int) -> ModelReply:
             raise SwitchboardError(failure("ask_model_failed", "It is overloaded."))

@@ -92,7 +92,7 @@ def test_tuples_of_older_drafts_are_understood() -> None:
     assert [mistake.path for mistake in check(schema, [1, "a"])] == ["[0]", "[1]"]
 
 
-def test_only_as_much_is_told_as_anybody_reads() -> None:
+def test_only_as_much_is_reported_as_anybody_reads() -> None:
     schema = {"required": [f"n{number}" for number in range(100)]}
     assert len(check(schema, {})) == MAX_MISTAKES
 

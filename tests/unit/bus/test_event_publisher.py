@@ -50,7 +50,7 @@ def record(folder: Path, *outcomes: str, settings: Settings | None = None) -> No
     audit.close()
 
 
-async def test_lines_of_the_record_and_receipts_are_told_once_and_in_order(tmp_path: Path) -> None:
+async def test_lines_of_the_record_and_receipts_are_reported_once_and_in_order(tmp_path: Path) -> None:
     record(tmp_path, "started", "failed")
     stream = Stream()
     async with await MessageStore.open(str(tmp_path), watch=False) as post:

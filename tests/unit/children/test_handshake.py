@@ -168,7 +168,7 @@ async def test_silence_at_any_step_ends_with_the_limit(silent: str) -> None:
     assert await server.meet(0.05) is None
 
 
-async def test_a_link_that_ends_under_way_is_told_as_its_own_failure() -> None:
+async def test_a_link_that_ends_under_way_is_reported_as_its_own_failure() -> None:
     gone = failure("child_crashed", "It is gone.")
 
     def die(method: str, params: Json) -> None:

@@ -110,7 +110,7 @@ def test_a_broken_file_is_refused_by_its_name_and_key(tmp_path: Path, text: str,
     assert message in caught.value.failure.message
 
 
-def test_every_mistake_is_told_with_its_key(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_with_its_key(tmp_path: Path) -> None:
     document = json.loads(lock_file.render(written(kid=entry(), kit=entry())))
     document["children"]["kid"]["tools"]["read"]["hash"] = "md5:1"
     document["children"]["kit"]["server"]["version"] = 1
@@ -125,7 +125,7 @@ def test_every_mistake_is_told_with_its_key(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SwitchboardError) as caught:
         lock_file.write_lock(str(tmp_path / "missing" / "lock"), written())
     assert "cannot be written" in caught.value.failure.message

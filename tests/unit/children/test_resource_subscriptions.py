@@ -57,7 +57,7 @@ def test_a_child_that_tells_of_nothing_is_not_listened_to(board: Board) -> None:
     assert listens(kid) == listens(old) == []
 
 
-def test_a_change_that_is_heard_is_fetched_and_told(board: Board) -> None:
+def test_a_change_notification_fetches_and_passes_the_list(board: Board) -> None:
     kid = board.child(era="modern")
     host = board.host()
     host.call()
@@ -198,7 +198,7 @@ def test_following_again_before_the_first_is_in_force_loses_nobody(board: Board)
     assert cancelled == {listen["id"] for listen in listens(kid)} - {live}
 
 
-def test_a_missed_update_is_told_once_it_is_listened_to_again(board: Board) -> None:
+def test_a_missed_update_is_reported_once_it_is_listened_to_again(board: Board) -> None:
     kid = board.child(era="modern", exposure="direct", lists={"resources/list": [{"uri": "mem://a"}]})
     host = board.host()
     request = host.ask("resources/subscribe", {"uri": "mem://a"})

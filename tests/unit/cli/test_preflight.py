@@ -75,7 +75,7 @@ def test_a_remote_child_has_no_program(kind: Kind, url: str) -> None:
         ("http", "http://a", {"X-Key": "sécret"}, "f: x.headers.X-Key"),
     ],
 )
-def test_a_mistake_in_an_address_or_a_header_is_told_with_its_place(
+def test_a_mistake_in_an_address_or_a_header_is_reported_with_its_place(
     kind: Kind, url: str, headers: dict[str, str], place: str
 ) -> None:
     problem = check(ChildSpec(name="x", source="f", key="x", kind=kind, url=url, headers=headers), {})

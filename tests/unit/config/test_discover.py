@@ -167,7 +167,7 @@ def test_a_child_without_a_name_is_named_by_its_folder_or_file(lab: Lab, file: s
     ],
     lab=Lab,
 )
-def test_the_kind_is_told_by_type_or_by_what_is_there(lab: Lab, entry: dict[str, str], kind: str) -> None:
+def test_the_kind_follows_from_the_type_or_the_members(lab: Lab, entry: dict[str, str], kind: str) -> None:
     lab.child("a", entry)
     assert lab.children()[0].kind == kind
 
@@ -307,7 +307,7 @@ def test_an_incomplete_child_is_kept_with_a_warning_and_its_start_says_the_same(
     assert f"{lab.folder}/mcps/a/.mcp.json: {key}: {message}" in problem.message
 
 
-def test_an_incomplete_entry_of_the_config_is_told_with_its_path_there(lab: Lab) -> None:
+def test_an_incomplete_entry_of_the_config_is_reported_with_its_path_there(lab: Lab) -> None:
     lab.settings["mcpServers"] = {"a": {"args": ["x"]}, "b": {"command": "x"}}
     assert lab.names() == ["a", "b"]
     (result,) = lab.warnings()
@@ -377,13 +377,13 @@ def test_the_first_of_two_children_of_one_name_wins_and_both_files_are_named(lab
     ]
 
 
-def test_a_glob_of_the_user_that_matches_nothing_is_told(lab: Lab) -> None:
+def test_a_glob_of_the_user_that_matches_nothing_is_reported(lab: Lab) -> None:
     lab.settings["discoverGlobs"] = ["mcps/*/.mcp.json", "servers/*.json"]
     (result,) = lab.warnings()
     assert result.startswith("switchboard.config.json: discoverGlobs[1]: 'servers/*.json' matches no file.")
 
 
-def test_a_suite_without_a_child_is_told_with_the_nearest_name(lab: Lab) -> None:
+def test_a_suite_without_a_child_is_reported_with_the_nearest_name(lab: Lab) -> None:
     lab.child("playwright", {"command": "x"})
     lab.settings["suites"] = {"playwrigt": {}, "zzz": {}, "playwright": {}}
     assert lab.warnings() == [
@@ -399,7 +399,7 @@ def test_a_suite_whose_child_was_skipped_is_not_told_twice(lab: Lab) -> None:
     assert len(lab.warnings()) == 2
 
 
-def test_a_missing_variable_is_told_and_the_child_kept(lab: Lab) -> None:
+def test_a_missing_variable_is_reported_and_the_child_kept(lab: Lab) -> None:
     lab.child("a", {"command": {"cmd": "x", "args": ["${GONE}"], "env": {"T": "${HERE}${ALSO}"}}})
     lab.settings["mcpServers"] = {"b": {"url": "https://${GONE:-a}", "headers": {"X.Y": "${ALSO}"}}}
     lab.environ["HERE"] = ""

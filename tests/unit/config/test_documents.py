@@ -93,7 +93,7 @@ def test_a_named_pipe_does_not_hold_up_the_reader(tmp_path: Path) -> None:
     assert read_document(str(tmp_path / "a.json")) == Unreadable("is empty. Write at least {}.")
 
 
-def test_a_file_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 

@@ -273,11 +273,11 @@ def test_errors_do_not_repeat_typed_text(tmp_path: Path) -> None:
         ("  \n", "is empty. Write at least {}."),
     ],
 )  # fmt: skip
-def test_broken_json_is_told_with_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+def test_broken_json_is_reported_with_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     assert refusal(tmp_path, text) == [message]
 
 
-def test_broken_toml_is_told_with_line_and_column(tmp_path: Path) -> None:
+def test_broken_toml_is_reported_with_line_and_column(tmp_path: Path) -> None:
     (line,) = refusal(tmp_path, "a = \n", "switchboard.config.toml")
     assert line.startswith("is not valid TOML: ")
     assert "line 1, column 5" in line
@@ -288,13 +288,13 @@ def test_a_toml_date_is_named_for_what_it_is(tmp_path: Path) -> None:
     assert line == "timeouts.rpcMs: expected a whole number of at least 1, found a date."
 
 
-def test_text_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     (tmp_path / "switchboard.config.json").write_bytes('{\n"é": 1}'.encode("latin-1"))
     with pytest.raises(SwitchboardError, match=r"is not UTF-8 at line 2 column 2. Save it as UTF-8"):
         load(tmp_path)
 
 
-def test_a_folder_in_the_place_of_the_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_the_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "switchboard.config.json").mkdir()
     with pytest.raises(SwitchboardError, match="cannot be read"):
         load(tmp_path)

@@ -222,7 +222,7 @@ def test_a_question_that_cannot_be_read_fails_the_call(board: Board, kid: FakeCh
     assert host.result(called)["structuredContent"]["error"]["code"] == "child_protocol"
 
 
-def test_a_missing_capability_of_the_host_is_told_in_words(board: Board, kid: FakeChild) -> None:
+def test_a_missing_capability_of_the_host_is_reported_in_words(board: Board, kid: FakeChild) -> None:
     host = board.host()
     called = host.call()
     kid.server.refuse(kid.server.last(), -32021, "needs sampling", {"requiredCapabilities": {"sampling": {}}})
@@ -343,7 +343,7 @@ def test_the_answers_of_a_round_are_brought_again_with_the_call(board: Board, ki
     assert again["arguments"] == params["arguments"]
 
 
-def test_a_tool_that_is_gone_when_the_host_has_answered_is_told(board: Board, kid: FakeChild) -> None:
+def test_a_tool_that_is_gone_when_the_host_has_answered_is_reported(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING)
     called = host.call()
     kid.server.give(kid.server.last(), wants(who=ASK))

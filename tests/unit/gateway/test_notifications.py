@@ -222,7 +222,7 @@ def test_a_listener_that_has_cancelled_hears_no_more(board: Board, kid: FakeChil
     assert host.answer(id) is None
 
 
-def test_changed_roots_are_told_to_children_that_run(board: Board, kid: FakeChild) -> None:
+def test_changed_roots_are_reported_to_children_that_run(board: Board, kid: FakeChild) -> None:
     new = board.child("new", era="modern")
     host = board.host(EVERYTHING)
     host.notify("notifications/roots/list_changed")

@@ -64,7 +64,7 @@ def test_a_list_that_stays_empty_is_no_news(board: Board) -> None:
     assert host.heard("notifications/prompts/list_changed") == []
 
 
-def test_a_changed_list_of_prompts_is_fetched_and_told(board: Board) -> None:
+def test_a_changed_list_of_prompts_is_fetched_and_sent(board: Board) -> None:
     kid = board.child(lists=lists(["p"]))
     host = board.host()
     start(host, kid)
@@ -172,7 +172,9 @@ def test_a_childs_own_uri_is_understood_where_only_one_has_it(board: Board, uri:
 
 
 @each_case(("modern", "code"), [(False, -32002), (True, -32602)], board=open_board)
-def test_a_resource_that_is_not_found_is_told_in_the_hosts_era(board: Board, modern: bool, code: int) -> None:
+def test_a_resource_that_is_not_found_is_reported_in_the_hosts_era(
+    board: Board, modern: bool, code: int
+) -> None:
     kid = board.child(lists=lists([], ["mem://a"]))
     host = board.host(modern=modern)
     request_id = host.ask("resources/read", {"uri": "switchboard://kid/mem://a"})
@@ -253,7 +255,7 @@ def test_a_uri_fits_a_template_that_begins_and_ends_like_it(template: str, uri: 
     assert matches_template(template, uri) is expected
 
 
-def test_tools_that_are_others_than_last_time_are_told(board: Board) -> None:
+def test_tools_that_are_others_than_last_time_are_reported(board: Board) -> None:
     kid = board.child()
     host = board.host()
     start(host, kid)

@@ -19,7 +19,7 @@ def test_a_child_that_was_made_anew_keeps_the_calls_that_were_counted(board: Boa
     assert (status.calls, status.errors, status.p50) == (9, 2, 1.0)
 
 
-def test_calls_of_several_processes_are_told_once(board: Board) -> None:
+def test_calls_of_several_processes_are_reported_once(board: Board) -> None:
     board.isolated()
     for _ in range(2):
         board.host().call()

@@ -34,7 +34,7 @@ def subscribe(host: Host, uri: str = SHOWN) -> int | str:
 # --- hosts of old ------------------------------------------------------------------------------------------
 
 
-def test_a_followed_resource_is_told_by_the_name_the_host_used(board: Board) -> None:
+def test_a_followed_resource_is_reported_by_the_name_the_host_used(board: Board) -> None:
     kid = child(board)
     host = board.host()
     assert host.result(subscribe(host)) == {}
@@ -46,7 +46,7 @@ def test_a_followed_resource_is_told_by_the_name_the_host_used(board: Board) -> 
     assert [notification["uri"] for notification in host.notifications(UPDATED)] == [SHOWN, SHOWN, URI]
 
 
-def test_a_part_of_a_followed_resource_is_told_too(board: Board) -> None:
+def test_a_part_of_a_followed_resource_is_reported_too(board: Board) -> None:
     kid = child(board)
     host = board.host()
     subscribe(host)
@@ -94,7 +94,7 @@ def test_unsubscribing_from_what_is_not_followed_is_fine(board: Board) -> None:
     assert kid.runs == []
 
 
-def test_a_refusal_of_the_child_is_told_and_nothing_is_followed(board: Board) -> None:
+def test_a_refusal_of_the_child_is_reported_and_nothing_is_followed(board: Board) -> None:
     def script(message: Json) -> Json | None:
         refusal = {"error": {"code": -32601, "message": "no subscriptions"}}
         return refusal if message["method"] == "resources/subscribe" else None

@@ -160,7 +160,7 @@ def test_a_result_that_comes_before_the_question_was_passed_on_wins(board: Board
     assert host.result(first) == {"resultType": "complete", **DONE}
 
 
-def test_the_death_of_the_child_is_told_on_return(board: Board, kid: FakeChild) -> None:
+def test_the_death_of_the_child_is_reported_on_return(board: Board, kid: FakeChild) -> None:
     host = board.host(EVERYTHING, modern=True)
     first = host.call()
     asks(board, kid, FORM)

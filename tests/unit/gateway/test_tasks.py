@@ -73,7 +73,7 @@ def test_cancelling_it_cancels_the_task(board: Board, research: tuple[FakeChild,
     assert host.answer(called) is None
 
 
-def test_an_error_instead_of_a_task_is_told(
+def test_an_error_instead_of_a_task_is_reported(
     board: Board, research: tuple[FakeChild, Host, int | str]
 ) -> None:
     kid, host, called = research

@@ -224,7 +224,7 @@ async def test_progress_comes_before_the_answer_where_it_is_wanted() -> None:
         assert "result" in await host.next()
 
 
-async def test_wrong_arguments_are_told_with_the_schema() -> None:
+async def test_wrong_arguments_are_reported_with_the_schema() -> None:
     async with client() as host:
         for arguments in ({}, {"who": ""}, {"who": "x", "howOften": 9}, {"who": "x", "else": 1}):
             result = await host.call("greet", **arguments)
@@ -235,7 +235,7 @@ async def test_wrong_arguments_are_told_with_the_schema() -> None:
             assert error["schema"]["required"] == ["who"]
 
 
-async def test_refusals_and_faults_of_a_tool_are_told_and_hurt_nobody_else() -> None:
+async def test_refusals_and_faults_of_a_tool_are_reported_and_hurt_nobody_else() -> None:
     async with client() as host:
         for tool in ("refuse", "give_up"):
             result = await host.call(tool)

@@ -92,7 +92,7 @@ def test_a_team_is_changed_by_who_made_it_or_the_lead() -> None:
     assert agent_registry.find_team(held, "core").members == ["cy"]
 
 
-def test_an_unknown_team_is_told_with_the_nearest() -> None:
+def test_an_unknown_team_is_reported_with_the_nearest() -> None:
     held = state(ada="lead")
     agent_registry.create_team("ada", "backend", ["ada"], [])(held)
     problem = refusal(lambda: agent_registry.find_team(held, "bakend"))

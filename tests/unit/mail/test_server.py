@@ -67,7 +67,7 @@ async def test_a_name_is_taken_while_another_process_is_that_agent(tmp_path: Pat
         assert (await late.call("register_chat_agent", name="ada"))["name"] == "ada"
 
 
-async def test_in_one_process_the_later_connection_is_the_agent_and_the_earlier_is_told(
+async def test_in_one_process_the_later_connection_is_the_agent_and_the_earlier_is_reported(
     tmp_path: Path,
 ) -> None:
     async with office(tmp_path) as server:
@@ -106,7 +106,7 @@ async def test_hosts_that_cannot_be_told_apart_are_nobody(tmp_path: Path) -> Non
         assert "http.tokens" in problem["hint"]
 
 
-async def test_new_mail_is_told_to_its_agent_and_to_nobody_else(tmp_path: Path) -> None:
+async def test_new_mail_is_announced_to_its_agent_and_to_nobody_else(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
         for client in (ada, bob):
@@ -121,7 +121,7 @@ async def test_new_mail_is_told_to_its_agent_and_to_nobody_else(tmp_path: Path) 
         assert answer["error"]["data"]["error"]["code"] == "mail_identity"
 
 
-async def test_mail_of_another_process_is_told_too(tmp_path: Path) -> None:
+async def test_mail_of_another_process_is_reported_too(tmp_path: Path) -> None:
     async with office(tmp_path) as server, office(tmp_path) as other:
         bob = await server.agent("bob")
         await bob.ask("resources/subscribe", uri="switchboard://inbox/bob")

@@ -14,7 +14,7 @@ def test_before_the_first_call_there_is_nothing() -> None:
     assert timeline.points() == []
 
 
-def test_calls_of_one_span_are_told_together_and_quiet_times_not_at_all() -> None:
+def test_calls_of_one_span_are_reported_together_and_quiet_times_not_at_all() -> None:
     timeline = Timeline()
     timeline.add(1_000.0, 1.0, failed=False)
     timeline.add(1_004.9, 3.0, failed=True)
@@ -27,7 +27,7 @@ def test_calls_of_one_span_are_told_together_and_quiet_times_not_at_all() -> Non
 
 
 @each_case("hours", [0.1, 1, 10, 100])
-def test_memory_is_bounded_and_every_call_is_told_once_however_long_it_runs(hours: float) -> None:
+def test_memory_is_bounded_and_every_call_is_reported_once_however_long_it_runs(hours: float) -> None:
     timeline = Timeline()
     begin, step = 1_000_003, 5
     count = int(hours * 3600 / step)
@@ -55,7 +55,7 @@ def test_calls_that_come_rarely_are_each_told_once_too(step: int) -> None:
     assert all(end <= later.at for end, later in zip(ends, points[1:], strict=False))
 
 
-def test_an_hour_is_told_in_full_and_its_newest_part_finely() -> None:
+def test_an_hour_is_reported_in_full_and_its_newest_part_finely() -> None:
     timeline = Timeline()
     for second in range(3600):
         timeline.add(float(second), 10.0 if second < 1800 else 40.0, failed=False)
@@ -75,7 +75,7 @@ def test_a_clock_that_is_set_back_loses_no_call() -> None:
 
 
 @each_case("ms", [0.05, 0.3, 1.0, 7.0, 250.0, 59_000.0])
-def test_a_time_is_told_within_a_tenth(ms: float) -> None:
+def test_a_time_is_reported_within_a_tenth(ms: float) -> None:
     timeline = Timeline()
     timeline.add(0.0, ms, failed=False)
     (point,) = timeline.points()

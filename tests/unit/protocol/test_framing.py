@@ -313,7 +313,7 @@ class TestOversized:
             else:
                 assert piece == message
 
-    def test_an_oversized_last_line_is_told_at_the_end(self) -> None:
+    def test_an_oversized_last_line_is_reported_at_the_end(self) -> None:
         (piece,) = split(cut(self.first(), {5000}), self.LIMIT)
         assert isinstance(piece, Oversized)
         assert piece.size == len(self.first())

@@ -176,7 +176,7 @@ class TestMarks:
             {"properties": {"a": MARKED, "b": {"type": "string", "x-mcp-header": "a"}}},
         ],
     )
-    def test_invalid_marks_are_told_and_the_official_reader_agrees(self, schema: dict[str, Any]) -> None:
+    def test_invalid_marks_are_reported_and_the_official_reader_agrees(self, schema: dict[str, Any]) -> None:
         assert isinstance(http_headers.find_mirrors(json.dumps(schema).encode()), InvalidMirror)
         assert inbound.find_invalid_x_mcp_header(schema) is not None
 

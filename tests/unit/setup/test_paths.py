@@ -99,7 +99,7 @@ def test_a_linked_work_tree_belongs_to_its_main_repository(tmp_path: Path) -> No
     )
 
 
-def test_a_file_that_cannot_be_read_is_told_and_the_others_are_found(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_and_the_others_are_found(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / ".cursor").mkdir(parents=True)
     (home / ".cursor" / "mcp.json").write_text("{ broken")

@@ -260,7 +260,7 @@ class TestAnswers:
 
 
 class TestOtherMessages:
-    def test_a_notification_is_told(self, peer: Peer, link: Script, listener: Listener) -> None:
+    def test_a_notification_is_reported(self, peer: Peer, link: Script, listener: Listener) -> None:
         link.say(method="notifications/message", params={"level": "info"})
         assert [message.method for message in listener.notifications] == ["notifications/message"]
 
@@ -286,7 +286,7 @@ class TestOtherMessages:
         link.hear_odd(NonMessage(b"log line"))
         assert listener.babble == [NonMessage(b"log line")]
 
-    def test_the_end_of_the_link_is_told_and_leaves_the_calls_to_the_owner(
+    def test_the_end_of_the_link_is_reported_and_leaves_the_calls_to_the_owner(
         self, peer: Peer, link: Script, listener: Listener
     ) -> None:
         (call,) = begin(peer, 10)
@@ -562,7 +562,7 @@ class TestCancellation:
         assert call.ends == []
         assert call.progress == []
 
-    def test_it_is_told_once(self, peer: Peer, link: Script) -> None:
+    def test_it_is_reported_once(self, peer: Peer, link: Script) -> None:
         (call,) = begin(peer, 10)
         assert peer.cancel(call, "a")
         assert not peer.cancel(call, "b")

@@ -14,5 +14,5 @@ from tests.cases import each_case
         ("", False),
     ],
 )
-def test_a_bare_name_that_is_not_on_the_path_is_told_at_once(command: str, missing: bool) -> None:
+def test_a_bare_name_that_is_not_on_the_path_is_reported_at_once(command: str, missing: bool) -> None:
     assert is_missing(command) == missing

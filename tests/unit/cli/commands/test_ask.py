@@ -109,7 +109,7 @@ def test_without_a_key_it_says_what_to_set(run: Run, monkeypatch: pytest.MonkeyP
     assert "Set ANTHROPIC_API_KEY (or CLAUDE_API_KEY)" in done.err
 
 
-def test_a_key_that_is_not_accepted_is_told(run: Run, api: MessagesApi) -> None:
+def test_a_key_that_is_not_accepted_is_reported(run: Run, api: MessagesApi) -> None:
     api.otherwise = lambda request: Fails(401, "authentication_error", "invalid key")
     done = run("ask", "--suite", "mock", "say hello")
     assert done.code == 1

@@ -66,7 +66,7 @@ def test_it_is_seen_where_an_argument_ends() -> None:
     assert output.count("/usr/bin/tool 'a b' ''") == 2
 
 
-def test_letters_that_look_like_others_are_told() -> None:
+def test_letters_that_look_like_others_are_reported() -> None:
     output = shown(Approval(launch=["/opt/n\u043ede/bin/node"]))
     assert "/opt/n\\u043ede/bin/node" in output
     pinned = Approval(launch=["/x"], files=[FilePin(path="/x", sha256="a" * 64, real="/y")])

@@ -108,7 +108,7 @@ async def test_the_same_mail_is_told_a_few_turns_long_and_new_mail_again(workspa
     assert "2 unread messages" in hook(workspace, stop)
 
 
-async def test_of_a_stranger_only_the_name_is_told(workspace: Path) -> None:
+async def test_of_a_stranger_only_the_name_is_reported(workspace: Path) -> None:
     await letter(workspace, verified=False, subject=SECRET)
     output = hook(workspace, {"hook_event_name": "Stop"})
     assert "- delegate_task from bob (unverified)" in output
@@ -123,7 +123,7 @@ async def test_a_subject_is_one_short_line(workspace: Path) -> None:
     assert len(line) < 120
 
 
-async def test_much_mail_is_told_briefly(workspace: Path) -> None:
+async def test_much_mail_is_announced_briefly(workspace: Path) -> None:
     for _ in range(hooks.MAX_LISTED + 3):
         await letter(workspace, subject="y" * 200)
     answer = json.loads(hook(workspace, {"hook_event_name": "Stop"}))["reason"]
@@ -131,7 +131,7 @@ async def test_much_mail_is_told_briefly(workspace: Path) -> None:
     assert len(answer) < 2_000
 
 
-async def test_a_dropped_file_is_delivered_before_it_is_told(workspace: Path) -> None:
+async def test_a_dropped_file_is_delivered_before_it_is_reported(workspace: Path) -> None:
     id = await letter(workspace)
     async with await MessageStore.open(str(workspace), watch=False) as post:
         await post.claim("ada", ids=[id])

@@ -113,7 +113,7 @@ def test_prompts_and_resources_follow_the_same_rules(board: Board) -> None:
     assert not kid.server.requests("prompts/get")
 
 
-def test_a_change_of_a_hidden_child_is_not_told(board: Board) -> None:
+def test_a_change_of_a_hidden_child_is_not_reported(board: Board) -> None:
     board.child("docs")
     shell = board.child("shell")
     ada = profiled(board, Profile(suites=["docs"]))

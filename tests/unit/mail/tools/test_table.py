@@ -137,7 +137,7 @@ async def test_waiting_in_vain_ends_with_nothing(tmp_path: Path) -> None:
         assert await ada.call("wait_for_mail", seconds=1) == {"agent": "ada", "messages": []}
 
 
-async def test_while_one_waits_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_one_waits_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchboard_mcp.mail.tools.messaging.TICK_S", 0.05)
     async with office(tmp_path) as server:
         ada = await server.agent("ada")
@@ -268,7 +268,7 @@ async def test_messages_are_found_again_by_words(tmp_path: Path) -> None:
         assert (await ada.call("search_messages", query="parser"))["messages"] == []
 
 
-async def test_a_recipient_that_is_not_here_is_told_to_the_sender(tmp_path: Path) -> None:
+async def test_a_recipient_that_is_not_here_is_reported_to_the_sender(tmp_path: Path) -> None:
     async with office(tmp_path) as server:
         ada, bob = await server.agent("ada"), await server.agent("bob")
         assert "warning" not in await send(ada, "bob")

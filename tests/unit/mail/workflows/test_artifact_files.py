@@ -27,7 +27,7 @@ def test_a_file_is_found_with_its_hash_however_large_its_parts_are(tmp_path: Pat
     }
 
 
-def test_a_file_that_is_too_large_or_a_part_that_is_no_folder_is_told(
+def test_a_file_that_is_too_large_or_a_part_that_is_no_folder_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artifact_files, "MAX_BYTES", 3)

@@ -229,7 +229,7 @@ async def test_of_many_who_lead_it_on_at_once_in_several_processes_one_does(boar
     assert len(await mail_of(board.bob)) == 1
 
 
-async def test_a_step_of_somebody_who_is_only_said_to_do_it_is_marked_wherever_it_is_told(
+async def test_a_step_of_somebody_who_is_only_said_to_do_it_is_marked_wherever_it_is_reported(
     board: Board,
 ) -> None:
     id = await board.start()
@@ -406,7 +406,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("file", "text", "expected"), WRONG)
-async def test_a_wrong_definition_is_told_by_file_and_key_and_harms_no_other(
+async def test_a_wrong_definition_is_reported_by_file_and_key_and_harms_no_other(
     board: Board, file: str, text: str, expected: str
 ) -> None:
     write(board.workspace, f".switchboard/workflows/{file}", text)
@@ -418,7 +418,7 @@ async def test_a_wrong_definition_is_told_by_file_and_key_and_harms_no_other(
     await board.start()
 
 
-async def test_an_unknown_workflow_is_told_with_the_nearest(board: Board) -> None:
+async def test_an_unknown_workflow_is_reported_with_the_nearest(board: Board) -> None:
     refused = await board.lead.failure("start_workflow", workflow="reviews")
     assert refused["nearest"] == ["review"]
     lost = await board.lead.failure("stop_workflow", reason="r")

@@ -63,7 +63,9 @@ def test_the_deprecated_name_of_distinct_is_accepted_in_files_and_in_stored_runs
         ({"phases": [WRITE, {**LOOK, "next": ["write"]}]}, "phases[0].next", "cannot reach 'end'"),
     ],
 )
-def test_a_fault_of_a_definition_is_told_with_its_key(more: dict[str, Any], key: str, expected: str) -> None:
+def test_a_fault_of_a_definition_is_reported_with_its_key(
+    more: dict[str, Any], key: str, expected: str
+) -> None:
     found = {fault.key: fault.message for fault in definition_errors(definition(**more))}
     assert expected in found[key]
 
@@ -111,7 +113,7 @@ def test_parts_go_to_who_is_named_then_by_role_then_to_the_starter(
         ({"author": "me"}, {}, "who is reviewer"),
     ],
 )
-def test_parts_that_nobody_can_have_are_told(
+def test_parts_that_nobody_can_have_are_reported(
     assigned: dict[str, str], roles: dict[str, str], expected: str
 ) -> None:
     refused = assign_parts(definition(), assigned, roles, "me")

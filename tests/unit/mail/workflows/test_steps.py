@@ -190,7 +190,7 @@ def test_an_entry_that_does_not_fit_is_refused_with_the_reason(
     assert "'r'" in refused.message
 
 
-def test_only_missing_files_are_told_as_missing() -> None:
+def test_only_missing_files_are_reported_as_missing() -> None:
     assert refusal(new(), complete("write", "ada")).code == "mail_artifact_missing"
     assert refusal(new(), complete("close", "ada")).code == "mail_workflow_refused"
 

@@ -25,7 +25,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     found.close()
 
 
-def test_each_record_is_told_once_over_any_number_of_files(tmp_path: Path, reader: Reader) -> None:
+def test_each_record_is_reported_once_over_any_number_of_files(tmp_path: Path, reader: Reader) -> None:
     write(tmp_path, 1, 1, 2)
     write(tmp_path, 2, 3)
     assert told(reader) == [1, 2, 3]
@@ -47,7 +47,7 @@ def test_a_file_that_goes_while_it_is_read_is_read_to_its_end(tmp_path: Path, re
     assert told(reader) == [2, 3]
 
 
-def test_half_a_line_is_told_once_it_is_whole(tmp_path: Path, reader: Reader) -> None:
+def test_half_a_line_is_reported_once_it_is_whole(tmp_path: Path, reader: Reader) -> None:
     write(tmp_path, 1, 1, end='\n{"seq":2,"at":0,')
     assert told(reader) == [1]
     with (tmp_path / segment_name(1)).open("a") as file:

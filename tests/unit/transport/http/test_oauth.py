@@ -367,7 +367,7 @@ async def test_a_client_that_was_arranged_is_not_registered(file: LoginFile, met
     assert (posted, "authorization" in requests["/as/token"].headers) == (bool(methods), not methods)
 
 
-async def test_a_login_that_the_person_does_not_finish_is_told(file: LoginFile) -> None:
+async def test_a_login_that_the_person_does_not_finish_is_reported(file: LoginFile) -> None:
     gate = Gate()
 
     async def wrong() -> dict[str, str]:

@@ -69,7 +69,7 @@ class TestProxies:
         assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
 
     @pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
-    async def test_a_proxy_that_does_not_work_is_told(
+    async def test_a_proxy_that_does_not_work_is_reported(
         self, proxy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("http_proxy", proxy)

@@ -154,7 +154,7 @@ def answering(status: int, body: bytes = b"", **headers: str) -> Handler:
         (500, "child_http_error"),
     ],
 )
-async def test_a_stream_that_is_refused_is_told(status: int, code: str) -> None:
+async def test_a_stream_that_is_refused_is_reported(status: int, code: str) -> None:
     async with serving(answering(status)) as web, dialled(SseTransport, web.url) as rig:
         problem = await rig.until_over()
     assert problem.code == code
@@ -169,7 +169,7 @@ async def test_a_response_that_is_no_stream_is_reported() -> None:
         assert "answered with application/json" in (await rig.until_over()).message
 
 
-async def test_a_server_that_is_not_there_is_told() -> None:
+async def test_a_server_that_is_not_there_is_reported() -> None:
     async with serving(Desk()) as web:
         url = web.url
     async with dialled(SseTransport, url) as rig:
@@ -234,7 +234,7 @@ class TestRefusedPosts:
         assert rig.ends == 0
 
 
-async def test_an_event_beyond_the_limit_is_told_and_those_after_it_come() -> None:
+async def test_an_event_beyond_the_limit_is_reported_and_those_after_it_come() -> None:
     class Large(Desk):
         async def posted(self, request: Request, reply: Reply) -> None:
             await reply.send(202)

@@ -195,7 +195,7 @@ class TestRefusals:
         assert "HTTP 202" in (await self.ask(handle)).message
 
     @each_case("body", [b"{", b"[]", b"{}", b'{"jsonrpc":"2.0","id":9,"result":{}}'])
-    async def test_json_that_is_no_answer_is_told_as_such(self, body: bytes) -> None:
+    async def test_json_that_is_no_answer_is_reported_as_such(self, body: bytes) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.send(200, body, content_type="application/json")
 
@@ -203,7 +203,7 @@ class TestRefusals:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_protocol"
 
-    async def test_a_server_that_is_not_there_is_told_and_ends_the_link(self) -> None:
+    async def test_a_server_that_is_not_there_is_reported_and_ends_the_link(self) -> None:
         async with serving(never) as web:
             url = web.url
         async with dialled(StreamableHttpTransport, url) as rig:
@@ -232,7 +232,7 @@ class TestRefusals:
             await settle(20)
         assert rig.ends == 0
 
-    async def test_an_unknown_host_is_told(self) -> None:
+    async def test_an_unknown_host_is_reported(self) -> None:
         async with dialled(StreamableHttpTransport, "http://nowhere.invalid/mcp") as rig:
             rig.ask("tools/call")
             assert (await rig.until_lost()).code == "child_unreachable"
@@ -250,7 +250,7 @@ class TestRefusals:
 
 
 class TestLimits:
-    async def test_a_json_answer_beyond_the_limit_is_told_with_its_id(self) -> None:
+    async def test_a_json_answer_beyond_the_limit_is_reported_with_its_id(self) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.result(request, "x" * 100_000)
 
@@ -261,7 +261,7 @@ class TestLimits:
         assert rig.received == []
         assert b'"id": 1,' in rig.odd[0].head  # type: ignore[union-attr]
 
-    async def test_an_event_beyond_the_limit_is_told_and_those_after_it_come(self) -> None:
+    async def test_an_event_beyond_the_limit_is_reported_and_those_after_it_come(self) -> None:
         async def handle(request: Request, reply: Reply) -> None:
             await reply.stream()
             await reply.event({"jsonrpc": "2.0", "method": "x" * 100_000})

@@ -176,7 +176,7 @@ async def test_a_message_in_frames_within_the_limit_comes_whole() -> None:
     assert rig.received == [b'{"jsonrpc":"2.0","method":"x"}']
 
 
-async def test_a_frame_beyond_the_limit_ends_the_link_and_is_told() -> None:
+async def test_a_frame_beyond_the_limit_ends_the_link_and_is_reported() -> None:
     async with serving(echo) as url, dialled(WebSocketTransport, url, limit=10_000) as rig:
         rig.ask("x", 1, b'"%b"' % (b"x" * 20_000))
         problem = await rig.until_over()
@@ -194,7 +194,7 @@ async def test_a_frame_beyond_the_limit_ends_the_link_and_is_told() -> None:
         (500, "child_http_error"),
     ],
 )
-async def test_an_opening_that_is_refused_is_told(status: int, code: str) -> None:
+async def test_an_opening_that_is_refused_is_reported(status: int, code: str) -> None:
     def refuse(socket: ServerConnection, request: Request) -> Response:
         return socket.respond(HTTPStatus(status), "no entry here")
 
@@ -226,7 +226,7 @@ async def test_a_redirect_is_not_followed() -> None:
     assert reached == []
 
 
-async def test_a_server_that_is_not_there_is_told() -> None:
+async def test_a_server_that_is_not_there_is_reported() -> None:
     async with serving(echo) as url:
         pass
     async with dialled(WebSocketTransport, url) as rig:
@@ -236,7 +236,7 @@ async def test_a_server_that_is_not_there_is_told() -> None:
     assert "the connection was refused" in problem.message
 
 
-async def test_a_server_that_speaks_no_http_is_told() -> None:
+async def test_a_server_that_speaks_no_http_is_reported() -> None:
     async def gibberish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ready\r\n")
         writer.close()

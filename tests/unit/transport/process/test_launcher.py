@@ -246,14 +246,14 @@ class TestWhatAChildGets:
 
 class TestTheEnd:
     @each_case("code", [0, 1, 3, 127, 255])
-    async def test_an_exit_code_is_told(self, nursery: Nursery, code: int) -> None:
+    async def test_an_exit_code_is_reported(self, nursery: Nursery, code: int) -> None:
         process = await nursery.spawn(["/bin/sh", "-c", f"exit {code}"])
         status = await exit_status(process)
         assert os.waitstatus_to_exitcode(status) == code
         assert describe_status(status) == f"exited with code {code}"
 
     @each_case("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGPIPE])
-    async def test_a_signal_is_told(self, nursery: Nursery, number: signal.Signals) -> None:
+    async def test_a_signal_is_reported(self, nursery: Nursery, number: signal.Signals) -> None:
         process = await nursery.spawn(["/bin/sh", "-c", f"ulimit -c 0; kill -{number:d} $$"])
         assert describe_status(await exit_status(process)) == f"was killed by {number.name}"
 

@@ -93,7 +93,7 @@ print(code(t))
     assert result.split() == ["True", "True", "0"]
 
 
-def test_a_program_that_cannot_be_run_is_told_and_leaves_nobody(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_run_is_reported_and_leaves_nobody(tmp_path: Path) -> None:
     file = tmp_path / "no-program"
     file.write_text("just text")
     result = script(
