@@ -61,16 +61,16 @@ SUITE_LOSSES: Mapping[str, Reasons] = {
 
 def reasons(suite: str, era: str | None, mode: str) -> Reasons:
     """The losses that a run may have, and why."""
-    known = LOSSES.get((suite, era), {})
+    excused = LOSSES.get((suite, era), {})
     if mode != "suite":
-        return known
-    return {**known, **SUITE_LOSSES.get(suite, {})}
+        return excused
+    return {**excused, **SUITE_LOSSES.get(suite, {})}
 
 
 def reason(loss: Loss, suite: str, era: str | None, mode: str = "direct") -> str | None:
     """Return the reason if a loss is not caused by Switchboard."""
-    known = reasons(suite, era, mode)
-    return known.get((loss.scenario, loss.check)) or known.get((loss.scenario, ALL))
+    excused = reasons(suite, era, mode)
+    return excused.get((loss.scenario, loss.check)) or excused.get((loss.scenario, ALL))
 
 
 def stale(losses: Sequence[Loss], suite: str, era: str | None, mode: str = "direct") -> list[tuple[str, str]]:

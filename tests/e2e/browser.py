@@ -64,8 +64,8 @@ class Browser:
         self.run("await page.getByText(args.text).first().waitFor()", text=text)
 
     def text(self) -> str:
-        found: str = self.run("return await page.innerText('body')")
-        return found
+        value: str = self.run("return await page.innerText('body')")
+        return value
 
     def go(self, hash: str) -> None:
         """Go to an address of the page, such as `calls/7`."""
@@ -73,7 +73,7 @@ class Browser:
 
     def violations(self, *rules: str) -> list[str]:
         """Return what axe-core finds on the page, by these rules only if there are any."""
-        found: list[str] = self.run(
+        value: list[str] = self.run(
             "if (!await page.evaluate(() => 'axe' in window)) {"
             "  const { readFileSync } = await import('node:fs');"
             "  await page.evaluate(readFileSync(args.axe, 'utf8'));"
@@ -88,7 +88,7 @@ class Browser:
             axe=str(AXE),
             only={"type": "rule", "values": rules} if rules else {"type": "tag", "values": AXE_TAGS},
         )
-        return found
+        return value
 
     def picture(self, path: Path, width: int = 1280, height: int = 860) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,8 +103,8 @@ class Browser:
     @property
     def heard(self) -> list[str]:
         """Errors and dialogs so far."""
-        found: list[str] = self.run("return heard")
-        return found
+        value: list[str] = self.run("return heard")
+        return value
 
     def _read(self) -> Any:
         assert self._process.stdout is not None

@@ -118,18 +118,18 @@ def command(desk: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_sessions_share_one_process_and_its_children(desk: Path, hosts: ExitStack) -> None:
-    one, two = joined(hosts, desk), joined(hosts, desk, TERM="dumb", VSCODE_PID="1")
-    assert say(one, "who") == say(two, "who")
-    assert say(two, "variable", name="VSCODE_PID") == ""
+    first, second = joined(hosts, desk), joined(hosts, desk, TERM="dumb", VSCODE_PID="1")
+    assert say(first, "who") == say(second, "who")
+    assert say(second, "variable", name="VSCODE_PID") == ""
     (report,) = reports(desk)
     assert [(session["client"], session["version"]) for session in report["sessions"]] == [
         ("test-host", "1")
     ] * 2
-    assert {session["pid"] for session in report["sessions"]} == {one.process.pid, two.process.pid}
+    assert {session["pid"] for session in report["sessions"]} == {first.process.pid, second.process.pid}
     (kid,) = report["children"]
     assert [user["pid"] for user in kid["users"]] == [session["pid"] for session in report["sessions"]]
     assert 0 < report["memory"]["saved"] < report["memory"]["children"]["kid"] < report["memory"]["total"]
-    shim = psutil.Process(one.process.pid)
+    shim = psutil.Process(first.process.pid)
     assert shim.memory_full_info().uss < 1024 * 1024, "it waits as a shell"
     for words in (["status"], ["broker", "status"]):
         shown = command(desk, *words).stdout
@@ -139,11 +139,11 @@ def test_sessions_share_one_process_and_its_children(desk: Path, hosts: ExitStac
     advice = command(desk, "doctor").stdout
     assert "✓ Broker" in advice
     assert "2 sessions" in advice
-    one.hang_up()
-    assert one.wait() == 0
-    assert say(two, "who")
-    two.hang_up()
-    assert two.wait() == 0
+    first.hang_up()
+    assert first.wait() == 0
+    assert say(second, "who")
+    second.hang_up()
+    assert second.wait() == 0
     until(lambda: not psutil.pid_exists(report["pid"]), "the broker ends after its last session")
     assert reports(desk) == []
 
@@ -165,7 +165,7 @@ def test_the_dashboard_of_a_broker_is_served_on_demand(desk: Path, hosts: ExitSt
     logged_in = {"Cookie": cookie.partition(";")[0], "X-Page-Key": login["pageKey"]}
     say(host, "who")
     overview = fetch(web, "/api/overview", logged_in)[1]
-    assert [(one["client"], one["pid"]) for one in overview["sessionList"]] == [
+    assert [(session["client"], session["pid"]) for session in overview["sessionList"]] == [
         ("test-host", host.process.pid)
     ]
     assert [call["subtool"] for call in fetch(web, "/api/calls", logged_in)[1]["calls"]] == ["who"]
@@ -192,26 +192,26 @@ def fetch(
 def test_log_lines_are_on_the_stderr_of_the_sessions_that_they_are_about(
     desk: Path, hosts: ExitStack
 ) -> None:
-    one = joined(hosts, desk)
-    assert say(one, "who")
-    until(lambda: "child.started" in one.stderr, "a session that is alone sees what children do")
-    two = joined(hosts, desk)
+    first = joined(hosts, desk)
+    assert say(first, "who")
+    until(lambda: "child.started" in first.stderr, "a session that is alone sees what children do")
+    second = joined(hosts, desk)
     (desk / "switchboard.config.json").write_text('{"broker": {"enable": true}}')
-    for host in (one, two):
+    for host in (first, second):
         until(lambda host=host: "config.refused" in host.stderr, "the refusal")  # type: ignore[misc]
         assert "broker.enable" in host.stderr
-    assert "child.started" not in two.stderr
+    assert "child.started" not in second.stderr
 
 
 def test_sessions_with_different_environments_share_nothing(desk: Path, hosts: ExitStack) -> None:
-    one, two = joined(hosts, desk, API_TOKEN="mine"), joined(hosts, desk, API_TOKEN="yours")
+    first, second = joined(hosts, desk, API_TOKEN="mine"), joined(hosts, desk, API_TOKEN="yours")
     other = joined(hosts, desk, API_TOKEN="mine", CLAUDE_CODE_OAUTH_TOKEN="secret")
-    assert [say(host, "variable", name="API_TOKEN") for host in (one, two, other)] == [
+    assert [say(host, "variable", name="API_TOKEN") for host in (first, second, other)] == [
         "mine",
         "yours",
         "mine",
     ]
-    assert len({say(host, "who") for host in (one, two, other)}) == 3
+    assert len({say(host, "who") for host in (first, second, other)}) == 3
     assert len(reports(desk)) == 3
     advice = command(desk, "doctor").stdout
     assert "3 brokers run" in advice
@@ -221,11 +221,11 @@ def test_sessions_with_different_environments_share_nothing(desk: Path, hosts: E
 
 def test_each_session_has_the_profile_it_was_started_with(desk: Path, hosts: ExitStack) -> None:
     configure(desk, {**ON, "find": {"enabled": True}, "profiles": {"none": {"hide": ["kid"]}}})
-    one, two = joined(hosts, desk), joined(hosts, desk, "--profile", "none")
-    assert "kid_suite" in one.tool_names()
-    assert "kid_suite" not in two.tool_names()
-    assert two.error("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}})
-    found = two.use("switchboard_suite", action="call", subtool="find", args={"query": "who"})
+    first, second = joined(hosts, desk), joined(hosts, desk, "--profile", "none")
+    assert "kid_suite" in first.tool_names()
+    assert "kid_suite" not in second.tool_names()
+    assert second.error("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}})
+    found = second.use("switchboard_suite", action="call", subtool="find", args={"query": "who"})
     assert "kid" not in json.dumps(found)
     assert broker_pid(desk)
     with switchboard(desk, "--profile", "no-such") as wrong:
@@ -247,34 +247,34 @@ def test_without_the_broker_a_session_is_served_alone(desk: Path, hosts: ExitSta
 def test_when_the_broker_is_killed_sessions_go_on_and_each_request_is_answered_once(
     desk: Path, hosts: ExitStack, tmp_path: Path
 ) -> None:
-    one, two = joined(hosts, desk), joined(hosts, desk)
-    one.result("logging/setLevel", {"level": "debug"})
-    before = say(one, "who")
+    first, second = joined(hosts, desk), joined(hosts, desk)
+    first.result("logging/setLevel", {"level": "debug"})
+    before = say(first, "who")
     began, never = tmp_path / "began", tmp_path / "never"
     args = {"action": "call", "subtool": "wait", "args": {"began": str(began), "file": str(never)}}
-    waiting = one.ask("tools/call", {"name": "kid_suite", "arguments": args})
+    waiting = first.ask("tools/call", {"name": "kid_suite", "arguments": args})
     until(began.exists, "the call is with the child")
     for _ in range(3):
         os.kill(broker_pid(desk), signal.SIGKILL)
-        assert two.result("ping") == {}
-        assert one.result("ping") == {}
-    error = one.answer(waiting)["error"]
+        assert second.result("ping") == {}
+        assert first.result("ping") == {}
+    error = first.answer(waiting)["error"]
     assert error["data"]["error"]["code"] == "interrupted"
     assert "may or may not" in error["message"]
-    assert say(one, "who") == say(two, "who") != before
-    say(one, "talk")
-    assert one.notification("notifications/message")["data"] == "debug", "the log level is remembered"
-    assert [told.json["id"] for told in one.heard if told.json.get("id") == waiting] == [waiting]
+    assert say(first, "who") == say(second, "who") != before
+    say(first, "talk")
+    assert first.notification("notifications/message")["data"] == "debug", "the log level is remembered"
+    assert [told.json["id"] for told in first.heard if told.json.get("id") == waiting] == [waiting]
     never.touch()
 
 
 def test_a_session_whose_process_is_killed_ends_at_once(desk: Path, hosts: ExitStack) -> None:
-    one, two = joined(hosts, desk), joined(hosts, desk)
-    one.process.kill()
+    first, second = joined(hosts, desk), joined(hosts, desk)
+    first.process.kill()
     with pytest.raises(SilenceError, match="closed its stdout"):
-        one.next_message()
+        first.next_message()
     until(lambda: len(reports(desk)[0]["sessions"]) == 1, "the session has ended")
-    assert say(two, "who")
+    assert say(second, "who")
 
 
 def test_what_a_killed_broker_has_left_is_removed_by_that_of_another_workspace(
@@ -574,10 +574,10 @@ def test_a_child_that_asks_outside_of_calls_has_a_process_per_session_from_then_
         add_child(desk, kind, ASKING)
     add_child(desk, "chosen", ASKING)
     configure(desk, {**ON, "suites": {"chosen": {"isolation": "shared"}}})
-    one, two = able(hosts, desk), able(hosts, desk)
+    first, second = able(hosts, desk), able(hosts, desk)
 
     def pids(suite: str) -> list[str]:
-        return [host.call(f"{suite}_suite", "who")["content"][0]["text"] for host in (one, two)]
+        return [host.call(f"{suite}_suite", "who")["content"][0]["text"] for host in (first, second)]
 
     def differ(suite: str) -> bool:
         return len(set(pids(suite))) == 2
@@ -585,28 +585,28 @@ def test_a_child_that_asks_outside_of_calls_has_a_process_per_session_from_then_
     for kind in (*QUESTIONS, "chosen"):
         before = pids(kind)
         assert len(set(before)) == 1, "it is shared"
-        one.call(f"{kind}_suite", "later", kind=kind if kind in QUESTIONS else "roots")
+        first.call(f"{kind}_suite", "later", kind=kind if kind in QUESTIONS else "roots")
         if kind == "chosen":
             assert pids(kind) == before, "the config has decided"
         else:
             until(partial(differ, kind), "each session has a process")
-    for host in (one, two):
+    for host in (first, second):
         assert not [told for told in host.heard if told.json.get("method") in QUESTIONS.values()]
-    one.replies["roots/list"] = {"roots": []}
-    assert one.call("roots_suite", "now", kind="roots")["content"][0]["text"] == "answered"
+    first.replies["roots/list"] = {"roots": []}
+    assert first.call("roots_suite", "now", kind="roots")["content"][0]["text"] == "answered"
     assert command(desk, "broker", "restart").returncode == 0
     assert differ("roots"), "the next broker knows it"
-    assert not [told for told in two.heard if told.json.get("method") in QUESTIONS.values()]
+    assert not [told for told in second.heard if told.json.get("method") in QUESTIONS.values()]
 
 
 def test_a_child_that_asks_the_only_session_stays_its_process(desk: Path, hosts: ExitStack) -> None:
     add_child(desk, "asking", ASKING)
-    one = able(hosts, desk)
-    before = one.call("asking_suite", "later", kind="elicitation")["content"][0]["text"]
-    assert one.notification("elicitation/create")["message"] == "?"
-    two = able(hosts, desk)
-    assert one.call("asking_suite", "who")["content"][0]["text"] == before
-    assert two.call("asking_suite", "who")["content"][0]["text"] != before
+    first = able(hosts, desk)
+    before = first.call("asking_suite", "later", kind="elicitation")["content"][0]["text"]
+    assert first.notification("elicitation/create")["message"] == "?"
+    second = able(hosts, desk)
+    assert first.call("asking_suite", "who")["content"][0]["text"] == before
+    assert second.call("asking_suite", "who")["content"][0]["text"] != before
 
 
 def test_a_child_that_asks_during_calls_of_two_sessions_asks_the_right_one_from_then_on(
@@ -640,7 +640,7 @@ def test_a_task_is_that_of_the_session_that_started_it(
     task = own.result("tools/call", query)["task"]["taskId"]
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
         assert other.error(method, {"taskId": task})["code"] == -32602
-    assert task not in [one["taskId"] for one in other.result("tasks/list", {})["tasks"]]
+    assert task not in [first["taskId"] for first in other.result("tasks/list", {})["tasks"]]
     assert own.result("tasks/get", {"taskId": task})["taskId"] == task
 
 
@@ -666,7 +666,7 @@ def test_what_a_session_has_kept_is_nobodys_after_its_end(
     assert kept_results(other) == []
     assert other.error("resources/read", {"uri": uri})
     assert other.error("tasks/get", {"taskId": task})["code"] == -32602
-    assert task not in [one["taskId"] for one in other.result("tasks/list", {})["tasks"]]
+    assert task not in [first["taskId"] for first in other.result("tasks/list", {})["tasks"]]
 
 
 def kept_results(host: Host) -> list[str]:
@@ -678,24 +678,29 @@ def test_the_sessions_of_a_broker_share_one_mail_store_and_are_agents_of_their_o
     desk: Path, hosts: ExitStack
 ) -> None:
     configure(desk, {**ON, "mail": {"enabled": True}})
-    one, two = joined(hosts, desk, CLAUDE_CODE_SESSION_ID="s1"), joined(hosts, desk, GEMINI_SESSION_ID="s2")
+    first, second = (
+        joined(hosts, desk, CLAUDE_CODE_SESSION_ID="s1"),
+        joined(hosts, desk, GEMINI_SESSION_ID="s2"),
+    )
 
     def mail(host: Host, subtool: str, **args: Any) -> str:
         text: str = host.call("mail_suite", subtool, **args)["content"][0]["text"]
         return text
 
-    mail(one, "register_chat_agent", name="ann")
-    mail(two, "register_chat_agent", name="bob")
-    taken = two.call("mail_suite", "register_chat_agent", name="ann")
+    mail(first, "register_chat_agent", name="ann")
+    mail(second, "register_chat_agent", name="bob")
+    taken = second.call("mail_suite", "register_chat_agent", name="ann")
     assert taken["isError"], "a session cannot take the name of another"
     state = json.loads((desk / ".switchboard" / "state.json").read_text())["agents"]
     seen = [(state[name]["host"]["server"], state[name]["host"]["session"]) for name in ("ann", "bob")]
-    assert seen == [(one.process.pid, "s1"), (two.process.pid, "s2")], "hooks of the hosts find their agents"
+    assert seen == [(first.process.pid, "s1"), (second.process.pid, "s2")], (
+        "hooks of the hosts find their agents"
+    )
     assert {state[name]["host"]["pid"] for name in ("ann", "bob")} == {os.getpid()}
-    mail(one, "send_message", recipient="bob", action="status_update", payload="from a session")
+    mail(first, "send_message", recipient="bob", action="status_update", payload="from a session")
     assert command(desk, "mail", "send", "bob", "from a shell", "--as", "eve").returncode == 0
     assert command(desk, "broker", "restart").returncode == 0
-    inbox = mail(two, "check_inbox")
+    inbox = mail(second, "check_inbox")
     assert "from a session" in inbox
     assert "from a shell" in inbox
     (report,) = reports(desk)

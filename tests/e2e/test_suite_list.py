@@ -82,8 +82,8 @@ def test_the_description_comes_from_the_best_source(workspace: Path) -> None:
         write_child(workspace, name, {"name": name, "command": "true", **own})
     configure(workspace, {"suites": {name: suite for name, (_, suite, _) in cases.items()}})
     with switchboard(workspace) as host:
-        found = {tool["name"]: tool["description"] for tool in host.tools()}
-    assert found == {f"{name}_suite": description for name, (*_, description) in cases.items()}
+        descriptions = {tool["name"]: tool["description"] for tool in host.tools()}
+    assert descriptions == {f"{name}_suite": description for name, (*_, description) in cases.items()}
 
 
 INTRODUCED = """
@@ -116,8 +116,8 @@ def test_a_server_describes_itself_unless_the_config_does(workspace: Path) -> No
     with switchboard(workspace) as host:
         for name in cases:
             host.introspect(f"{name}_suite")
-        found = {tool["name"]: tool["description"] for tool in host.tools()}
-    assert found == {f"{name}_suite": f"{text} Subtools: echo." for name, (*_, text) in cases.items()}
+        descriptions = {tool["name"]: tool["description"] for tool in host.tools()}
+    assert descriptions == {f"{name}_suite": f"{text} Subtools: echo." for name, (*_, text) in cases.items()}
 
 
 def test_always_load_marks_the_suites_that_ask_for_it(workspace: Path) -> None:
@@ -382,8 +382,8 @@ def test_annotations_are_derived_from_those_of_the_subtools(workspace: Path) -> 
         for number, (tools, _, _) in enumerate(cases):
             assert len(host.subtools(f"kid-{number}_suite")) == len(tools)
     with switchboard(workspace) as host:
-        found = [tool["annotations"] for tool in host.tools()]
-    assert found == [
+        derived = [tool["annotations"] for tool in host.tools()]
+    assert derived == [
         {"readOnlyHint": read_only, "destructiveHint": destructive} for _, read_only, destructive in cases
     ]
 
