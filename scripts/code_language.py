@@ -262,7 +262,7 @@ FIGURES: tuple[tuple[str, Measure, float], ...] = (
     ("possessive quantifiers and atomic groups", patterns_that_never_go_back, 0),
 )
 FIGURES_OF_TESTS: tuple[tuple[str, Measure, float], ...] = (
-    ("names of tests that begin with a question word", names_of_tests_that_ask, 395),
+    ("names of tests that begin with a question word", names_of_tests_that_ask, 140),
     ("docstrings that begin with a question word, %", questions_in_docstrings, 6.3),
     ("variables named told, asked, said, given, meant", vague_names, 275),
     ("variables named found, one, each, known, held, taken, made", names_without_a_noun, 1000),

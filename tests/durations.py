@@ -102,10 +102,14 @@ class Summary:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Print nothing for a test that passed or was skipped."""
+        """Print no letters: a line of its own names what fails."""
+        if hasattr(report, "wasxfail"):
+            return None
+        if report.failed:
+            return ("failed" if report.when == "call" else "error", "", "")
         if report.when == "call" and report.passed:
-            return ("passed", "", "") if not hasattr(report, "wasxfail") else None
-        return ("skipped", "", "") if report.skipped and not hasattr(report, "wasxfail") else None
+            return ("passed", "", "")
+        return ("skipped", "", "") if report.skipped else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._tests[report.nodeid][report.when] = round(report.duration, 4)
@@ -115,21 +119,25 @@ class Summary:
         if report.skipped and not hasattr(report, "wasxfail"):
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             self._skips[reason.removeprefix("Skipped: ")].append(report.nodeid)
-        self._failed += report.failed
+        if report.failed:
+            self._failed += 1
+            self._print(f"  ✗ {report.nodeid}")
         if report.when == "teardown":
             self._ended += 1
             self._print_progress()
 
     def _print_progress(self) -> None:
         total = getattr(self._session, "testscollected", 0)
-        if self._terminal is None or not total or self._ended / total < self._next_step:
+        if not total or self._ended / total < self._next_step:
             return
         self._next_step = self._ended / total + PROGRESS_STEP
         failed = f", {self._failed} failed" if self._failed else ""
-        self._terminal.ensure_newline()
-        self._terminal.write_line(
-            f"  {self._ended / total:4.0%}  {_clock(time.monotonic() - self._began)}{failed}"
-        )
+        self._print(f"  {self._ended / total:4.0%}  {_clock(time.monotonic() - self._began)}{failed}")
+
+    def _print(self, line: str) -> None:
+        if self._terminal is not None:
+            self._terminal.ensure_newline()
+            self._terminal.write_line(line)
 
     def pytest_sessionfinish(self) -> None:
         tests = {test: {**phases, "total": _total(phases)} for test, phases in self._tests.items()}

@@ -113,8 +113,8 @@ def another_spelling(names: Iterable[str], checked: frozenset[str]) -> tuple[str
         if name in checked:
             continue
         before_nul, nul, _ = name.partition("\0")
-        if meant := folded.get(fold_name(name)) or (folded.get(fold_name(before_nul)) if nul else None):
-            return name, meant
+        if known_name := folded.get(fold_name(name)) or (folded.get(fold_name(before_nul)) if nul else None):
+            return name, known_name
     return None
 
 
@@ -129,6 +129,6 @@ def misspelled_member(method: str, params: Mapping[str, Raw]) -> str:
             levels.append((f"params.{name}", decode(value, type=dict[str, Raw]), inner))
     for level, members, names in levels:
         if not members.keys() <= names and (found := another_spelling(members, names)) is not None:
-            written, meant = found
-            return f"{level}: '{written[:100]}' is another spelling of '{meant}'. Send '{meant}' alone."
+            written, known_name = found
+            return f"{level}: '{written[:100]}' is another spelling of '{known_name}'. Send '{known_name}' alone."
     return ""

@@ -378,7 +378,7 @@ def _host_changes(
     """Return the changes of host files, one for each file."""
     entry_files = _files_for_entry(discovery, outcomes, options)
     by_path: dict[str, FileChange] = {}
-    given: set[tuple[str, str]] = set()  # host, and name of an entry of this run
+    written: set[tuple[str, str]] = set()  # host, and name of an entry of this run
     refused: dict[str, str] = {}
     for source in discovery.sources:
         names = [
@@ -388,9 +388,9 @@ def _host_changes(
         entry = ""
         if any(file is source for file in entry_files):
             there = formats.read_servers(formats.decode(before or b""), source.form, source.key)
-            taken = {*there, *(name for host, name in given if host == source.host.name)}
+            taken = {*there, *(name for host, name in written if host == source.host.name)}
             entry = _entry_name(discovery, source, taken, names, options)
-            given.add((source.host.name, entry))
+            written.add((source.host.name, entry))
         present = _own_entries(discovery, source, options)
         if not (names or entry or present) or source.path in refused:
             continue
