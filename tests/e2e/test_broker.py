@@ -640,7 +640,7 @@ def test_a_task_is_that_of_the_session_that_started_it(
     task = own.result("tools/call", query)["task"]["taskId"]
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
         assert other.error(method, {"taskId": task})["code"] == -32602
-    assert task not in [first["taskId"] for first in other.result("tasks/list", {})["tasks"]]
+    assert task not in [row["taskId"] for row in other.result("tasks/list", {})["tasks"]]
     assert own.result("tasks/get", {"taskId": task})["taskId"] == task
 
 
@@ -666,7 +666,7 @@ def test_what_a_session_has_kept_is_nobodys_after_its_end(
     assert kept_results(other) == []
     assert other.error("resources/read", {"uri": uri})
     assert other.error("tasks/get", {"taskId": task})["code"] == -32602
-    assert task not in [first["taskId"] for first in other.result("tasks/list", {})["tasks"]]
+    assert task not in [row["taskId"] for row in other.result("tasks/list", {})["tasks"]]
 
 
 def kept_results(host: Host) -> list[str]:

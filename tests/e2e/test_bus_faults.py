@@ -24,6 +24,7 @@ from tests.e2e.redisserver import RedisServer, needs_redis
 
 Fault = Callable[[World], Coroutine[None, None, None]]
 pytestmark = [needs_redis, pytest.mark.timeout(4 * PATIENCE_S)]
+SOAK = pytest.mark.soak("crashes")
 
 
 async def nothing(world: World) -> None:
@@ -275,25 +276,33 @@ def test_the_checker_tells_of_what_is_lost_doubled_out_of_order_or_made_up() -> 
 @pytest.mark.parametrize(
     "fault",
     [
-        nothing,
         redis_killed,
-        redis_loses_its_last_second,
-        redis_comes_back_empty,
-        redis_out_of_memory,
-        cut_off,
-        relays_not_heard,
-        redis_not_heard,
-        entries_vanish,
-        keys_are_lost,
-        entries_are_forged,
-        pytest.param(disk_full, marks=pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")),
         relays_killed_at_random,
+        *(
+            pytest.param(fault, marks=SOAK)
+            for fault in (
+                nothing,
+                redis_loses_its_last_second,
+                redis_comes_back_empty,
+                redis_out_of_memory,
+                cut_off,
+                relays_not_heard,
+                redis_not_heard,
+                entries_vanish,
+                keys_are_lost,
+                entries_are_forged,
+            )
+        ),
+        pytest.param(
+            disk_full, marks=[SOAK, pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")]
+        ),
     ],
 )
 async def test_no_fault_of_redis_or_the_network_breaks_a_promise(tmp_path: Path, fault: Fault) -> None:
     await in_a_world(tmp_path, fault)
 
 
+@SOAK
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize(
     "step", ["taken", "shipped", "read", "stored", "noted", "confirmed", "put_away", "filed"]
@@ -307,5 +316,6 @@ async def test_a_relay_that_dies_between_two_steps_breaks_no_promise(
     assert world.relays[side].deaths == len(deaths)
 
 
+@SOAK
 async def test_clocks_that_are_apart_and_jump_by_an_hour_break_no_promise(tmp_path: Path) -> None:
     await in_a_world(tmp_path, clocks_jump, ahead_s=300)

@@ -49,7 +49,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(found)
 
 
-@pytest.mark.parametrize("kind", ["venv", "venv without pip", "uv tool", "pipx"])
+SOAK = pytest.mark.soak("servers")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["venv without pip", *(pytest.param(kind, marks=SOAK) for kind in ("venv", "uv tool", "pipx"))],
+)
 def test_the_printed_command_adds_the_extra(
     kind: str, wheel: str, env: dict[str, str], tmp_path: Path
 ) -> None:

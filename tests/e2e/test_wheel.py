@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp import __version__
+from tests.cases import each_case
 from tests.e2e.host import Host
 from tests.e2e.test_remote_children import child as web_child
 from tests.e2e.workspaces import MOCK_CHILD, REPO, add_child
@@ -103,7 +104,7 @@ def test_what_is_installed_serves_a_child(installed: Path, workspace: Path) -> N
     assert "mock_suite" in run(program, "list", cwd=workspace)
 
 
-@pytest.mark.parametrize("transport", ["streamable", "sse"])
+@each_case("transport", ["streamable", "sse"])
 def test_remote_servers_work_without_an_extra(installed: Path, workspace: Path, transport: str) -> None:
     with web_child("shop.py", transport) as url:
         kind = {"sse": "sse"}.get(transport, "http")
