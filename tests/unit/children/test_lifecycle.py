@@ -102,11 +102,6 @@ class TestTable:
         for (before, _), (after, action) in TRANSITIONS.items():
             assert (action is Action.START) == (after is State.STARTING and before is not State.STARTING)
 
-    def test_calls_are_abandoned_exactly_where_a_child_fails(self) -> None:
-        fallen = {State.BACKOFF, State.FAILED, State.QUARANTINED}
-        for (before, _), (after, action) in TRANSITIONS.items():
-            assert (action is Action.ABANDON) == (after in fallen and before not in fallen)
-
     def test_a_call_is_never_lost(self) -> None:
         kept = {Action.START, Action.WAIT, Action.SEND, Action.REJECT}
         assert {TRANSITIONS[state, LifecycleEvent.CALL][1] for state in State} <= kept
@@ -132,7 +127,10 @@ class TestTable:
         assert set(HEALTH.values()) == set(Health)
 
     def test_only_a_child_without_work_is_stopped(self) -> None:
-        assert [key for key, (_, action) in TRANSITIONS.items() if action is Action.STOP] == [
+        stopped = [
+            key for key, (after, _) in TRANSITIONS.items() if after is State.STOPPING and key[0] is not after
+        ]
+        assert stopped == [
             (State.IDLE, LifecycleEvent.IDLE_TIMEOUT),
             (State.PROBATION, LifecycleEvent.IDLE_TIMEOUT),
         ]
