@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from msgspec import structs
 
 from switchboard_mcp.config.models import Config, ConfigWarning
-from switchboard_mcp.system.installation import install_hint
 
 # Section, setting, a package of the extra, and the extra.
 NEEDED = (
@@ -21,6 +18,8 @@ def without_missing_extras(config: Config, source: str, warnings: list[ConfigWar
     for section, setting, package, extra in NEEDED:
         settings = getattr(config, section)
         if getattr(settings, setting) and not is_installed(package):
+            from switchboard_mcp.system.installation import install_hint
+
             message = f"it needs the extra `{extra}`, which is not installed, so it is off."
             remedy = f"{install_hint(extra)} Or set {section}.{setting} to false."
             warnings.append(ConfigWarning(source, f"{section}.{setting}", message, remedy=remedy))
@@ -30,6 +29,8 @@ def without_missing_extras(config: Config, source: str, warnings: list[ConfigWar
 
 def is_installed(package: str) -> bool:
     """Return whether a package can be imported, without importing it."""
+    from importlib.util import find_spec  # loaded only if such a feature is on
+
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # its parent is missing

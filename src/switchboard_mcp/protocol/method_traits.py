@@ -7,7 +7,6 @@ serve them, are in `gateway.methods`.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import final
 
@@ -101,6 +100,10 @@ def fold_name(name: str) -> str:
 
     Go ignores case, in which `ſ` is `s`, and some of its releases what follows a NUL; others write `task_id`.
     """
+    if name.isascii():
+        return _NOT_A_SEPARATOR.sub("", "".join(char for char in name.lower() if "!" <= char <= "~"))
+    import unicodedata  # a megabyte that nearly no session needs
+
     folded = unicodedata.normalize("NFKC", name).casefold()
     visible = "".join(char for char in folded if unicodedata.category(char)[0] not in "CZ")
     return _NOT_A_SEPARATOR.sub("", visible)
