@@ -22,6 +22,7 @@ from switchboard_mcp.children.inventory import CHANGES, RESOURCES, TEMPLATES, In
 from switchboard_mcp.children.lifecycle import Action, Health, LifecycleEvent, State
 from switchboard_mcp.children.probe import Probe
 from switchboard_mcp.children.resource_subscriptions import ACKNOWLEDGED, ChildSubscriptions
+from switchboard_mcp.children.roots_question import RootsQuestion
 from switchboard_mcp.children.start_queue import StartQueue
 from switchboard_mcp.children.startup import Startup
 from switchboard_mcp.children.timeouts import call_timeout_s, is_start_hung
@@ -30,6 +31,7 @@ from switchboard_mcp.config.models import ChildSpec, Config, sandbox_of
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
+from switchboard_mcp.protocol.client_requests import has_roots
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.message_meta import LEVELS
 from switchboard_mcp.system.user_folders import workspace_state_folder
@@ -80,6 +82,7 @@ class Child:
         # While governed mode is disabled, callers are refused as if the child were closing.
         self.closing = context.disabled and replace(context.disabled, child=spec.name)
         self.inventory = Inventory(spec, config, context, self.call_timeout_s)
+        self.roots = RootsQuestion()
         self._running_tasks: dict[str, float] = {}  # when each will have expired, by its id
         self.subscriptions = ChildSubscriptions(context, self.call_timeout_s, self._replay)
         self._context = context
@@ -172,7 +175,10 @@ class Child:
         """Call the waiter back once the child is ready, starting it if needed."""
         self.requests += 1
         if self._health.state is READY:
-            waiter.on_ready(self)
+            if self.roots.has_fallback or self.roots.holds_calls:
+                self._hold_for_roots(waiter)
+            else:
+                waiter.on_ready(self)
             return
         blocked = self.closing or self.inventory.blocked_reason()
         if blocked is not None:
@@ -190,6 +196,27 @@ class Child:
             self._queue.add(waiter)
             if action is Action.START:
                 self._context.start_task(self._start(waiter.is_stateless, waiter.capabilities))
+
+    def _hold_for_roots(self, waiter: ReadyWaiter) -> None:
+        """Send a call once the child has the roots of a host, if its own can be asked for them."""
+        if not has_roots(waiter.capabilities) or self.peer is None:
+            waiter.on_ready(self)
+            return
+        asks_again, self.roots.has_fallback = self.roots.has_fallback, False
+        self._queue.add(waiter)
+        if asks_again:
+            self.peer.notify("notifications/roots/list_changed")
+        self._context.start_task(self._release_with_roots(waiter, asks_again=asks_again))
+
+    async def _release_with_roots(self, waiter: ReadyWaiter, *, asks_again: bool) -> None:
+        await self.roots.settle(asks_again=asks_again)
+        if waiter not in self.waiters():
+            return  # cancelled, or failed with the child
+        self._queue.discard(waiter)
+        if self.peer is None:
+            waiter.on_failed(self.unavailable_reason())
+        else:
+            self._queue.release(waiter)
 
     def cancel_wait(self, waiter: ReadyWaiter) -> None:
         """Remove a waiter from the queue."""
@@ -440,6 +467,7 @@ class Child:
     async def _start(self, stateless_first: bool, capabilities: bytes) -> None:
         loop, rules = self._context.loop, self._health.rules
         started_at = self._start_began = loop.time()
+        self.roots.begin_run()
         self._queue.start_progress()
         slow = loop.call_later(rules.spawn_warn_s, self._log_slow_start)
         try:
@@ -487,6 +515,8 @@ class Child:
             self._send_log_level()
         self._health.mark_started(seconds)
         self.subscriptions.begin(self.peer, snapshot.capabilities, stateless=self.is_stateless)
+        if self.roots.holds_calls and any(has_roots(waiter.capabilities) for waiter in self.waiters()):
+            await self.roots.settle(asks_again=False)
         self._queue.release_all()
         await self.inventory.fetch_remaining(self.connection)
 

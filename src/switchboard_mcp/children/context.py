@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Raw, Struct, field
 
 from switchboard_mcp.children.catalog import Catalog, Tool
+from switchboard_mcp.children.roots_question import RootsQuestion
+from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.call_record import CallObserver, CallRecord
 from switchboard_mcp.observability.log import Log
@@ -36,6 +38,10 @@ class ChildHandle(Protocol):
     owner: object
     last_session: object
     peer: Peer | None
+    roots: RootsQuestion
+
+    def waiters(self) -> list[ReadyWaiter]:
+        """The calls that wait for the child."""
 
     @property
     def name(self) -> str:

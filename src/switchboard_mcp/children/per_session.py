@@ -154,6 +154,9 @@ class SharedChild(Child):
         """Acquire the process for the capabilities of the waiter's host."""
         capabilities = waiter.capabilities
         if self._health.state is READY and capabilities == self._announced and not self._others:
+            if self.roots.has_fallback or self.roots.holds_calls:
+                super().acquire(waiter)
+                return
             self.requests += 1
             waiter.on_ready(self)  # what `Child.acquire` does: every call passes here
             return

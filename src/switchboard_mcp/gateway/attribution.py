@@ -16,6 +16,7 @@ from switchboard_mcp.gateway.issued_ids import IdKind, IssuedIds
 from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.session import ReplyChannel, Session
 from switchboard_mcp.protocol import result_ids
+from switchboard_mcp.protocol.client_requests import has_roots
 from switchboard_mcp.transport.rpc import Peer
 
 
@@ -66,6 +67,16 @@ def owner_of(
     if any(request.session.principal != latest.session.principal for request in requests):
         return None
     return MessageOwner(latest.session, latest)
+
+
+def owner_with_roots(child: ChildHandle, owner: MessageOwner | None, method: str) -> MessageOwner | None:
+    """Return the owner of a question: of one for roots that belongs to no call, the first call that waits for it."""
+    if method != "roots/list" or (owner is not None and owner.request is not None):
+        return owner
+    for waiter in child.waiters():
+        if isinstance(waiter, HostRequest) and waiter.is_awaited and has_roots(waiter.capabilities):
+            return MessageOwner(waiter.session, waiter)
+    return owner
 
 
 def _owner_of_task(child: ChildHandle, peer: Peer, issued: IssuedIds, task: str) -> MessageOwner | None:

@@ -185,8 +185,18 @@ class HostRequest(HostContext, ReadyWaiter, PendingRequest):
 
     def extend_deadline(self, seconds: float) -> None:
         """Give the child this many seconds from now."""
-        if self.child.peer is not None:
+        if self.child.peer is not None and self.is_sent:
             self.child.peer.reset_deadline(self, seconds)
+
+    def restore_deadline(self) -> None:
+        """Give the child its ordinary time again, from now."""
+        if self.is_sent:
+            self.extend_deadline(self.timeout_s)
+
+    @property
+    def is_sent(self) -> bool:
+        """True once it was sent to the child."""
+        return bool(getattr(self, "id", b""))
 
     def add_missing_capability(self, capability: Capability) -> None:
         """Record a capability that the child needed and this host lacks."""

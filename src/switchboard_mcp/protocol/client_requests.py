@@ -64,6 +64,11 @@ _decode_required = msgspec.json.Decoder(_RequiredCapabilities).decode
 _decode_urls = msgspec.json.Decoder(_UrlElicitations).decode
 
 
+def has_roots(capabilities: bytes) -> bool:
+    """Return True if a host with these capabilities has roots."""
+    return missing_capability(capabilities, "roots/list", UNSET) is None
+
+
 def missing_capability(capabilities: Raw | bytes, method: str, params: Raw | UnsetType) -> Capability | None:
     """Return the capability that a client lacks to receive this request, or None if it has it."""
     declared = _members(capabilities)

@@ -86,6 +86,9 @@ class OpenRequest(Protocol):
     def is_awaited(self) -> bool:
         """True while the host waits for the answer."""
 
+    def restore_deadline(self) -> None:
+        """Give the child its ordinary time again, from now."""
+
     def extend_deadline(self, seconds: float) -> None:
         """Give the child this many seconds from now."""
 

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from switchboard_mcp.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
-from switchboard_mcp.gateway.attribution import MessageOwner, owner_of
+from switchboard_mcp.gateway.attribution import MessageOwner, owner_of, owner_with_roots
 from switchboard_mcp.gateway.client_requests.client_request import (
     ChildRequest,
     InputOrigin,
@@ -79,8 +79,8 @@ class ClientRequestBroker:
     def on_child_request(self, child: ChildHandle, peer: Peer, message: RpcMessage) -> None:
         """Handle a request from a child to its client."""
         assert message.id is not UNSET
-        origin = ChildRequest(peer.transport, bytes(message.id))
         method = str(message.method)
+        origin = _origin(child, peer, method, bytes(message.id))
         owner = owner_of(child, peer, self._sessions, self.issued, message.params)
         if owner is None and self.on_request_of_no_call is not None:
             user = child.sole_user()
@@ -96,6 +96,7 @@ class ClientRequestBroker:
             and method in client_requests.INPUT_REQUEST_METHODS
         ):
             self.on_request_of_no_call(child, None if owner is None else owner.session)
+        owner = owner_with_roots(child, owner, method)
         if owner is None:
             self._answer_without_host(child, origin, method)
             return
@@ -239,6 +240,7 @@ class ClientRequestBroker:
     def _answer_without_host(self, child: ChildHandle, origin: ChildRequest, method: str) -> None:
         """Answer a client request that no host can answer; the roots are known without one."""
         if method == ROOTS:
+            child.roots.has_fallback = True
             origin.answer(b'{"roots":[]}' if self.declares_roots else roots(self._workspace))
             return
         message = f"No host can answer {method}."
@@ -247,12 +249,16 @@ class ClientRequestBroker:
         origin.refuse(METHOD_NOT_FOUND, message)
 
 
+def _origin(child: ChildHandle, peer: Peer, method: str, id: bytes) -> ChildRequest:
+    return ChildRequest(child.roots.ask(peer.transport) if method == ROOTS else peer.transport, id)
+
+
 def _restore_deadline(session: Session, request: OpenRequest | None) -> None:
     """Give a request its ordinary timeout again once the host has answered everything asked on its behalf."""
     if request is None:
         return
     if all(other.request is not request for other in session.pending_client_requests.values()):
-        request.extend_deadline(request.timeout_s)
+        request.restore_deadline()
 
 
 def roots(folder: str) -> bytes:

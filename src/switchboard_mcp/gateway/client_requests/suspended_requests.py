@@ -153,7 +153,7 @@ class SuspendedRequests:
         if suspended.pending:
             self._send_inputs(suspended)
         else:
-            request.extend_deadline(request.timeout_s)
+            request.restore_deadline()
 
     def cancel_input(self, origin: ChildRequest) -> None:
         """Drop a client request that its child has withdrawn."""
@@ -163,7 +163,7 @@ class SuspendedRequests:
                 key: kept for key, kept in suspended.pending.items() if kept.origin != origin
             }
             if not suspended.pending and suspended.request.is_awaited:
-                suspended.request.extend_deadline(suspended.request.timeout_s)
+                suspended.request.restore_deadline()
 
     def drop_inputs(self, request: OpenRequest, reason: str) -> None:
         """Refuse the pending client requests of a request the child has finished. Its host may still resume it."""
