@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 REPO = Path(__file__).resolve().parent.parent
 # Deadlines are wall time, and a busy machine would fail them; a failure on CI must come back on the next run.
-hypothesis.settings.register_profile("switchboard", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.register_profile(
+    "switchboard", deadline=None, derandomize="CI" in os.environ, max_examples=50
+)
 hypothesis.settings.load_profile("switchboard")
 
 

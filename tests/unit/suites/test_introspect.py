@@ -446,7 +446,7 @@ def test_a_tool_without_a_schema_takes_nothing() -> None:
     assert ask([view], IntrospectRequest(verbosity="full"))["tools"] == [{"name": "bare", "description": ""}]
 
 
-@each_case("chars", [10, 9_000, 100_000, 250_000])
+@each_case("chars", [10, 9_000, 60_000])
 @each_case("piece", ["word ", 'say "x" \\ ', "漢字"])
 def test_one_tool_comes_whole_in_parts_if_it_must(chars: int, piece: str) -> None:
     text = (piece * chars)[:chars]

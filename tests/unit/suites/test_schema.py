@@ -270,7 +270,7 @@ def every_schema(node: Any) -> Iterator[Any]:
 
 
 @given(schemas, schemas, schemas, schemas, values)
-@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_any_schema_accepts_the_same_values_when_compacted(
     root: Any, a: Any, b: Any, c: Any, instance: Any
 ) -> None:
