@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 FAILED = (Exception, pytest.fail.Exception)
 LONGEST_NAME = 100
+USER_FOLDERS = {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
 
 
 def each_case(
@@ -24,10 +26,10 @@ def each_case(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call the test with every case, in one item; the arguments are those of `pytest.mark.parametrize`.
 
-    All cases run; the item fails with a list of those that failed, or else is skipped if one was. Each case has a
-    `tmp_path`, a `workspace` and a `monkeypatch` of its own, and what the functions in `fresh` return or open; their
-    parameters are fixtures, arguments of the case or earlier names of `fresh`. Any other fixture is shared by all
-    cases. Use `parametrize` for a parameter that costs a process or takes another path.
+    All cases run; the item fails with a list of those that failed, or else is skipped if one was. Each case has
+    folders of the user, a `tmp_path`, a `workspace` and a `monkeypatch` of its own, and what the functions in `fresh`
+    return or open; their parameters are fixtures, arguments of the case or earlier names of `fresh`. Any other fixture
+    is shared by all cases. Use `parametrize` for a parameter that costs a process or takes another path.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = {
@@ -114,8 +116,11 @@ def _arguments(
         folder: Path = own[name] / f"case-{number}"
         folder.mkdir()
         own[name] = folder
+    monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
+    for variable in USER_FOLDERS & os.environ.keys():
+        monkeypatch.setenv(variable, f"{os.environ[variable]}/case-{number}")
     if "monkeypatch" in own:
-        own["monkeypatch"] = stack.enter_context(pytest.MonkeyPatch.context())
+        own["monkeypatch"] = monkeypatch
     if "capsys" in own:
         own["capsys"].readouterr()
     for name, make in fresh.items():

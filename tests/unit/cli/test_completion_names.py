@@ -21,8 +21,7 @@ from tests.cases import each_case
 HOSTILE = ("$(touch owned)", "`touch owned`", "a;touch owned", "-rf", "a b", "é", "")
 
 
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def new_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace whose children cannot run: nothing may be started."""
     names = ("github", "gitlab", *filter(None, HOSTILE))
     config = {
@@ -45,6 +44,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     Catalog(cache_folder(os.environ)).store(spec, snapshot)
     return folder
+
+
+workspace = pytest.fixture(new_workspace, name="workspace")
 
 
 @each_case(
@@ -77,6 +79,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([""], []),
         ([], []),
     ],
+    workspace=new_workspace,
 )
 def test_names_that_fit_are_offered_and_nothing_is_started(
     workspace: Path, words: list[str], expected: list[str]
@@ -101,6 +104,7 @@ def test_every_argument_that_takes_names_exists_and_every_kind_has_a_source() ->
         (("list", "--profile", ""), ["reader"]),
         (("introspect", "github", "--verb"), ["--verbosity"]),
     ],
+    workspace=new_workspace,
 )
 def test_bash_offers_names_and_runs_none_of_them(
     workspace: Path, words: tuple[str, ...], expected: list[str]
