@@ -43,7 +43,7 @@ def test_the_command_says_that_there_are_no_children_and_how_to_add_one(command:
 
 
 def test_programs_that_are_off_name_the_folder_without_a_config(tmp_path: Path) -> None:
-    assert f"Programs are off in {tmp_path}." in run(tmp_path, "program", "list")
+    assert f"off in {tmp_path}." in run(tmp_path, "program", "list")
 
 
 def test_a_file_that_cannot_be_imported_is_named_once(tmp_path: Path) -> None:

@@ -189,12 +189,12 @@ def test_a_wrapped_child_can_be_trusted_later_and_every_comment_stays(workspace:
     add_child(workspace, "kid", scripted(HINTED))
     config = configure(workspace, '{\n  // mine\n  "ask": {"trust": {"kid": ["bare"], "other": ["x"]}}\n}\n')
     shown = run("wrap", "kid")
-    assert "A person confirms each call of: wipe." in shown
-    assert "`switchboard wrap kid --trust NAME`" in shown
-    assert "Trusted, and run without consent: bare." in shown
-    assert "is already wrapped" in run("wrap", "kid")
+    assert "each call of: wipe." in shown
+    assert "wrap kid --trust NAME" in shown
+    assert "without consent: bare." in shown
+    assert "already wrapped" in run("wrap", "kid")
     shown = run("wrap", "kid", "--trust", "wipe", "--trust", "bare")
-    assert "None of its subtools needs consent." in shown
+    assert "needs consent" in shown
     assert "// mine" in config.read_text()
     trust = load_workspace(str(workspace), None, {}).config.ask.trust
     assert trust == {"kid": ["bare", "wipe"], "other": ["x"]}
@@ -212,31 +212,31 @@ def test_a_config_that_cannot_be_edited_leaves_everything_as_it_was(workspace: P
     config = workspace / "switchboard.config.toml"
     config.write_text('[ask.trust]\nkid = ["bare"]\n')
     before = tree(workspace)
-    assert "Add to ask.trust.kid by hand: wipe." in run("wrap", "kid", "--trust", "wipe")
+    assert "ask.trust.kid by hand: wipe." in run("wrap", "kid", "--trust", "wipe")
     assert tree(workspace) == before
 
 
 def test_a_child_that_cannot_start_is_wrapped_and_the_reason_is_shown(workspace: Path, run: Run) -> None:
     write_child(workspace, "memory", ODD)
     shown = run("wrap", "memory")
-    assert "The subtools that need consent cannot be listed: Child 'memory'" in shown
+    assert "cannot be listed: Child 'memory'" in shown
 
 
 def test_an_incomplete_child_is_not_wrapped(workspace: Path, run: Run) -> None:
     write_child(workspace, "part", {"name": "part"})
-    assert "`command` and `url` are both missing" in run("wrap", "part")
+    assert "`url`" in run("wrap", "part")
 
 
 def test_instructions_that_somebody_wrote_stay(workspace: Path, run: Run) -> None:
     role = write_child(workspace, "memory", ODD).parent / "CLAUDE.md"
     role.write_text("Mine.")
-    assert "(it already existed, and is kept)" in run("wrap", "memory")
+    assert "already existed" in run("wrap", "memory")
     assert "is kept" in run("unwrap", "memory")
     assert role.read_text() == "Mine."
     role.unlink()
     run("wrap", "memory")
     role.write_text(role.read_text() + "One thing more.\n")
-    assert "was edited, and is kept." in run("unwrap", "memory")
+    assert "was edited" in run("unwrap", "memory")
     assert role.exists()
 
 
@@ -246,7 +246,7 @@ def test_a_child_that_cannot_be_wrapped_or_restored_is_refused_and_nothing_chang
     file = write_child(workspace, "memory", ODD)
     before = tree(workspace)
     assert "Did you mean memory" in run("wrap", "memori")
-    assert "Child 'memory' is not wrapped." in run("unwrap", "memory")
+    assert "'memory' is not wrapped" in run("unwrap", "memory")
     original = file.parent / "original" / ".mcp.json"
     original.parent.mkdir()
     original.write_text("mine")
@@ -255,7 +255,7 @@ def test_a_child_that_cannot_be_wrapped_or_restored_is_refused_and_nothing_chang
     assert tree(workspace) == before
     run("wrap", "memory")
     wrapped = tree(workspace)
-    assert "is already wrapped" in run("wrap", "memory")
+    assert "already wrapped" in run("wrap", "memory")
     assert tree(workspace) == wrapped
 
 
@@ -264,12 +264,12 @@ def test_a_link_is_not_wrapped(workspace: Path, run: Run) -> None:
     real.write_text(ODD)
     (workspace / "mcps" / "memory").mkdir(parents=True)
     (workspace / "mcps" / "memory" / ".mcp.json").symlink_to(real)
-    assert "is a symbolic link" in run("wrap", "memory")
+    assert "symbolic link" in run("wrap", "memory")
 
 
 def test_a_wrapper_that_would_not_be_found_is_not_left_behind(workspace: Path, run: Run) -> None:
     configure(workspace, {"mcpServers": {"notes": {"command": "notes"}}, "discoverGlobs": []})
-    assert "no glob in `discoverGlobs` matches it" in run("wrap", "notes")
+    assert "`discoverGlobs`" in run("wrap", "notes")
     assert not (workspace / ".switchboard" / "mcps" / "notes").exists()
 
 
@@ -277,12 +277,12 @@ def test_governed_mode_wants_sentences_approved(workspace: Path, run: Run) -> No
     configure(workspace, {"governance": {"mode": "governed"}})
     write_child(workspace, "memory", ODD)
     before = tree(workspace)
-    assert "or hide them anyway: `switchboard wrap memory --hide`" in run("wrap", "memory")
+    assert "`switchboard wrap memory --hide`" in run("wrap", "memory")
     assert tree(workspace) == before
-    assert "`switchboard approve memory --ask` lets a model plan its calls" in run("wrap", "memory", "--hide")
+    assert "`switchboard approve memory --ask`" in run("wrap", "memory", "--hide")
     refused = run("ask", "--suite", "memory", "x")
     assert refused.startswith("1: ")
-    assert "is not approved" in refused
+    assert "not approved" in refused
 
 
 def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> None:
@@ -291,7 +291,7 @@ def test_a_wrapper_whose_original_is_gone_says_so(workspace: Path, run: Run) -> 
     (file.parent / "original" / ".mcp.json").unlink()
     done = run("wrapper", "memory")
     assert done.startswith("2: ")
-    assert "the original of the wrapped child 'memory' does not exist." in done
+    assert "'memory' does not exist" in done
 
 
 @each_case("first", [True, False], run=new_run)

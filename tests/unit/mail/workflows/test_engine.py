@@ -190,15 +190,15 @@ async def test_a_handed_over_environment_must_be_the_same_when_it_is_judged(boar
     write(board.workspace, review(id, "review-1"))
     write(board.workspace, review(id, "request-1"), "something else")
     refused = await board.bob.failure("complete_workflow_phase", phase="review", next="conclude")
-    assert "it was changed after" in refused["message"]
+    assert "was changed" in refused["message"]
 
 
 async def test_phases_come_in_order_and_are_skipped_for_a_reason_only(board: Board) -> None:
     id = await board.start()
     ahead = await board.bob.failure("complete_workflow_phase", phase="review", next="conclude")
-    assert "Complete 'submit' first, or skip it with a reason" in ahead["message"]
+    assert "'submit' first" in ahead["message"]
     nothing = await board.ada.failure("complete_workflow_phase", phase="submit", skipReason=" ")
-    assert "Give a reason to skip" in nothing["message"]
+    assert "a reason" in nothing["message"]
     stranger = await board.bob.failure("complete_workflow_phase", phase="submit", skipReason="I want to")
     assert "may not skip" in stranger["message"]
     result = await board.lead.call(
