@@ -603,12 +603,24 @@ def test_calls_before_anybody_looked_are_told_and_outlive_a_change_of_the_config
         assert len(api(web, "calls").json["calls"]) == 3
 
 
+def test_a_failed_call_has_its_masked_error_text_though_no_page_was_open(tmp_path: Path) -> None:
+    folder = make_workspace(tmp_path / "ws")
+    with serving(folder) as web:
+        call(web, "nope", message="x")
+        shown = api(web, "calls/1").json
+        assert shown["bodies"] == "not_kept"
+        assert "has no subtool" in shown["error"]["text"]
+
+
 def test_what_is_off_is_said_to_be_off(tmp_path: Path) -> None:
     folder = make_workspace(tmp_path / "ws", mail={}, audit={}, dashboard={"callDetails": "off"})
     with serving(folder) as web:
         call(web)
         shown = api(web, "calls/1")
         assert (shown.json["bodies"], shown.json["args"], shown.json["result"]) == ("off", None, None)
+        assert "error" not in shown.json or shown.json["error"] is None
+        call(web, "nope")
+        assert "has no subtool 'nope'" in api(web, "calls/2").json["error"]["text"]
         assert "secret words" not in shown.body.decode()
         assert "mail.enabled" in api(web, "mail/messages").json["error"]["message"]
         assert "audit.enabled" in api(web, "audit").json["error"]["message"]

@@ -13,8 +13,8 @@ The audit log and the dashboard's call log are observers. To add a field:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -44,6 +44,14 @@ class CallRecord(Struct, array_like=True, gc=False):
     program has made; empty otherwise."""
     session: int = 0
     """Number of the session, for the dashboard; 0 if there is none, or it lasts for one request."""
+
+
+@runtime_checkable
+class ErrorKeeper(Protocol):
+    """An observer that keeps what went wrong in failed calls."""
+
+    def keep_error(self, body: bytes, args: bytes, redact_args: Sequence[str]) -> None:
+        """Keep the error of the call that was recorded just now, as the host is told."""
 
 
 class CallObserver(Protocol):

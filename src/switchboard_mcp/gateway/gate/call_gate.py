@@ -482,7 +482,7 @@ class CallGate:
     def _record(self, gated: GatedCall, outcome: str) -> None:
         request = gated.request
         if request.watch is not None:
-            request.watch.gate_outcome = outcome
+            request.watch.note_decision(outcome)
         request.pipeline.record_decision(
             "gate", request.session, gated.call.name, outcome, gated.args, client=gated.call.client
         )

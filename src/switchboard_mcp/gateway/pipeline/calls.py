@@ -22,7 +22,7 @@ from switchboard_mcp.gateway.request import HostRequest
 from switchboard_mcp.gateway.suites.suite_calls import SubtoolCall
 from switchboard_mcp.gateway.suites.suite_tools import PlainParams
 from switchboard_mcp.middleware import is_error
-from switchboard_mcp.observability.call_record import CallRecord
+from switchboard_mcp.observability.call_record import CallRecord, ErrorKeeper
 from switchboard_mcp.protocol import jsonrpc, message_meta
 from switchboard_mcp.protocol.apps import APP
 from switchboard_mcp.protocol.method_traits import traits_of
@@ -51,7 +51,7 @@ GATED_METHODS = frozenset(
         COMPLETION,
     }
 )
-_STATE = ("finished", "interception", "limiter", "outcome", "pipeline", "started_at", "watch")
+_STATE = ("error", "finished", "interception", "limiter", "outcome", "pipeline", "started_at", "watch")
 
 
 class Gate(Protocol):
@@ -75,6 +75,7 @@ class PipelineRequest(HostRequest):
     limiter: RateLimiter | None  # set while the request holds one of its slots
     interception: Interception | None  # None if there is neither middleware nor cache
     outcome: str  # empty until the child or a failure has settled it
+    error: bytes  # what went wrong, as the host is told, if the request failed
     finished: bool
     watch: WatchedCall | None  # None unless details of calls are kept
     kind = "call"  # as the audit log names it
@@ -206,7 +207,10 @@ class PipelineRequest(HostRequest):
             return
         if not self.outcome:
             # `is_error` looks for this first; doing it here saves a call for nearly every result.
-            self.outcome = "error" if body.find(b'"isError"') > 0 and is_error(body) else "ok"
+            if body.find(b'"isError"') > 0 and is_error(body):
+                self.outcome, self.error = "error", body
+            else:
+                self.outcome = "ok"
         if self.child.result_types is not None:
             self.sample(body)
         pager = self.pipeline.pager
@@ -219,7 +223,7 @@ class PipelineRequest(HostRequest):
         """Handle a failure: for middleware that waits for the result, else for the host."""
         if self.finished:
             return
-        self.outcome = problem.code
+        self.outcome, self.error = problem.code, jsonrpc.encode(problem)
         if self.watch is not None:
             self.watch.problem = problem
             self.watch.settled()
@@ -229,6 +233,7 @@ class PipelineRequest(HostRequest):
     def finish_with_error(self, body: Raw | bytes) -> None:
         """Answer the host with a JSON-RPC error, past any middleware."""
         if not self.finished:
+            self.error = bytes(body)
             self.close(self.outcome or "protocol_error")
             super().finish_with_error(body)
 
@@ -286,6 +291,8 @@ class PipelineRequest(HostRequest):
             )
             if self.watch is not None:
                 self.watch.close(self, args)
+            if self.error and isinstance(observer, ErrorKeeper):
+                observer.keep_error(self.error, args, self.suite.redact_args)
 
     def release_slot(self) -> None:
         """Give the slot to the next call that waits."""
@@ -340,6 +347,7 @@ class PipelineCall(PipelineRequest, SubtoolCall):
         self.started_at = pipeline.now()
         self.limiter = None
         self.outcome = ""
+        self.error = b""
         self.finished = False
         self.watch = None
         self.interception = Interception(self) if pipeline.intercepts else None
@@ -397,6 +405,7 @@ class PipelineForward(PipelineRequest, ForwardedRequest):
         self.started_at = pipeline.now()
         self.limiter = None
         self.outcome = ""
+        self.error = b""
         self.finished = False
         self.watch = None
         intercepts = pipeline.intercepts if self.kind == "call" else bool(pipeline.middleware)

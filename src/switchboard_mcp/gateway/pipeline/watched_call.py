@@ -65,12 +65,14 @@ class WatchedCall:
         "answered_at",
         "args",
         "args_bytes",
+        "asked_at",
         "channel",
         "child_at",
         "decision",
         "gate_outcome",
         "is_kept",
         "keeper",
+        "person_s",
         "principal",
         "problem",
         "profile",
@@ -93,6 +95,7 @@ class WatchedCall:
         self.keeper = keeper
         self.started_at = monotonic()
         self.acquired_at = self.sent_at = self.child_at = self.answered_at = 0.0
+        self.asked_at = self.person_s = 0.0  # since when a person is asked, and how long persons took
         self.args = self.result = b""
         self.args_bytes = self.result_bytes = self.rounds = 0
         self.problem: Failure | None = None
@@ -119,9 +122,23 @@ class WatchedCall:
         if request.id:
             self.sent_at = now
 
+    def note_decision(self, outcome: str) -> None:
+        """Note that a person is asked about the call, or has answered."""
+        self.gate_outcome = outcome
+        self._end_wait()
+        if outcome == "gate_asked":
+            self.asked_at = monotonic()
+
     def settled(self) -> None:
         """Note that the child has answered, or the call has failed; the first time counts."""
         self.child_at = self.child_at or monotonic()
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        """Count the wait for a person that ends now, if there is one."""
+        if self.asked_at:
+            self.person_s += monotonic() - self.asked_at
+            self.asked_at = 0.0
 
     def close(self, request: WatchedRequest, args: bytes) -> None:
         """Note how the call ended, and hand it to the keeper. The answer to the host may follow."""

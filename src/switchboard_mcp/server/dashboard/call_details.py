@@ -18,6 +18,7 @@ from switchboard_mcp.suites.sanitize import clean
 
 if TYPE_CHECKING:
     from switchboard_mcp.redaction.redactor import Redactor
+    from switchboard_mcp.server.dashboard.call_log import KeptError
 
 # Enough to see what a call was about; the whole result is with the host.
 SHOWN_CHARS = 16_384
@@ -28,10 +29,12 @@ CALL_BYTES = 1_000
 class CallPhases(Struct, frozen=True, omit_defaults=True):
     """Milliseconds of each phase of a call; absent if it was not reached.
 
-    `queue` is the time until the call may go to its child: questions of the gate, middleware and limits. `start` is
+    `person` is the time for which a person was asked, `queue` the rest of the time until the call may go to its child:
+    middleware, limits and the decision of the gate. `start` is
     the time until the child was ready, `child` until it has answered, `relay` until the host was answered.
     """
 
+    person: float | None = None
     queue: float | None = None
     start: float | None = None
     child: float | None = None
@@ -106,6 +109,15 @@ class CallDetails:
         return show_body(self._redactor, call.result, SHOWN_CHARS, size)
 
 
+def show_error(redactor: Redactor, error: KeptError) -> ShownBody:
+    """Return what went wrong in a failed call for a viewer."""
+    if error.redact_args and not error.args:
+        return ShownBody("(not shown: the arguments to hide in it are too long)", error.size, True)
+    if error.redact_args:
+        redactor.register_recent(hidden_values(error.redact_args, msgspec.Raw(error.args)))
+    return show_body(redactor, error.body, SHOWN_CHARS, error.size if error.size > len(error.body) else None)
+
+
 def show_body(redactor: Redactor, body: bytes, most_chars: int, whole: int | None = None) -> ShownBody:
     """Return a JSON body for a viewer: redacted, indented and cut. `whole` is the size of one that was cut before."""
     text = body.decode("utf-8", "replace")
@@ -126,8 +138,10 @@ def show_body(redactor: Redactor, body: bytes, most_chars: int, whole: int | Non
 def phases_of(call: WatchedCall) -> CallPhases:
     """Return the phases of a call."""
     acquired, sent, child = call.acquired_at, call.sent_at, call.child_at
+    queue, person = _ms(call.started_at, acquired or child), round(call.person_s * 1000, 3)
     return CallPhases(
-        queue=_ms(call.started_at, acquired or child),
+        person=person or None,
+        queue=max(round(queue - person, 3), 0.0) if queue is not None else None,
         start=_ms(acquired, sent) if sent else _ms(acquired, child) if acquired else None,
         child=_ms(sent, child) if sent else None,
         relay=_ms(child, call.answered_at),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,14 @@ MAX_NAME_CHARS = 200
 MAX_CACHED_NAMES = 1_000
 # Clients without a session that are told apart; they choose their names.
 MAX_STATELESS_CLIENTS = 1_000
+# Errors are kept for the last failed calls, each up to this size: some 8 MB at most.
+MAX_ERRORS, MAX_ERROR_BYTES = 500, 16_384
 # A call that has waited for a person's decision. It counts when it is repeated: its time is that of the person.
 UNDECIDED = "gate_waiting"
 # Neither a cancelled call nor one that needs input or a decision has failed.
-NON_ERRORS = frozenset({"ok", "allowed", "cancelled", "input_required", UNDECIDED})
+NON_ERRORS = frozenset(
+    {"ok", "allowed", "cancelled", "input_required", "gate_asked", "gate_allowed", UNDECIDED}
+)
 
 
 class LiveCall(Struct, frozen=True, omit_defaults=True):
@@ -49,6 +53,15 @@ class LiveCall(Struct, frozen=True, omit_defaults=True):
     session: str = ""
 
 
+class KeptError(Struct, frozen=True):
+    """What went wrong in a failed call, and the arguments whose values it must not show."""
+
+    body: bytes
+    size: int
+    args: bytes
+    redact_args: Sequence[str]
+
+
 class CallLog:
     """Records calls. Pipelines use it in place of an `AuditLog`."""
 
@@ -62,6 +75,7 @@ class CallLog:
         """Sessions that have called something, by principal. A client without a session counts once by its name."""
         self.introspections: dict[str, int] = {}
         """Introspections by child."""
+        self._errors: dict[int, KeptError] = {}  # by number of the call, oldest first
         self._stateless_clients: set[tuple[str, str]] = set()
         self._names: dict[str, str] = {}  # redacted, as of the redactor's version
         self._names_version = -1
@@ -99,6 +113,22 @@ class CallLog:
             self.introspections[record.child] = self.introspections.get(record.child, 0) + 1
         if self._records is not None:
             self._records.record(record)
+
+    def keep_error(self, body: bytes, args: bytes, redact_args: Sequence[str]) -> None:
+        """Keep the error of the call that was recorded just now."""
+        if self._recent[-1].outcome in NON_ERRORS:
+            return
+        while len(self._errors) >= MAX_ERRORS:
+            del self._errors[next(iter(self._errors))]
+        hides = len(args) <= MAX_ERROR_BYTES
+        kept = body[:MAX_ERROR_BYTES] if hides or not redact_args else b""
+        self._errors[self.seq] = KeptError(
+            kept, len(body), args if redact_args and hides else b"", redact_args
+        )
+
+    def error_of(self, seq: int) -> KeptError | None:
+        """Return the error of a failed call, if it is kept."""
+        return self._errors.get(seq)
 
     def _is_new(self, record: CallRecord) -> bool:
         """Return True for the first call of a client of the stateless protocol."""

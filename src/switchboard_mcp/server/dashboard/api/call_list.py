@@ -20,7 +20,13 @@ from switchboard_mcp.observability.timeline import BOUNDS
 from switchboard_mcp.server.dashboard import call_query
 from switchboard_mcp.server.dashboard.api import audit
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
-from switchboard_mcp.server.dashboard.call_details import CallPhases, ShownBody, phases_of, trace_id
+from switchboard_mcp.server.dashboard.call_details import (
+    CallPhases,
+    ShownBody,
+    phases_of,
+    show_error,
+    trace_id,
+)
 from switchboard_mcp.server.dashboard.call_log import LiveCall
 from switchboard_mcp.server.dashboard.call_query import CallFilter, ErrorGroup, SubtoolLatency
 from switchboard_mcp.server.dashboard.state import DashboardState
@@ -98,6 +104,7 @@ class CallRetries(Struct):
 class CallDetail(Struct, rename="camel"):
     """One call. `bodies` says why arguments and result are absent: `off`, `not_kept` or `no_right`; else it is `kept`.
 
+    `error` is what went wrong in a failed call whose result was not kept.
     `session` is the id of the session, `command` repeats the call in a terminal, `audit` is its entry in the log.
     """
 
@@ -114,6 +121,7 @@ class CallDetail(Struct, rename="camel"):
     gate: GateDecision | None = None
     args: ShownBody | None = None
     result: ShownBody | None = None
+    error: ShownBody | None = None
     failure: Failure | None = None
     command: str = ""
     audit: AuditEntry | None = None
@@ -153,6 +161,10 @@ async def call(state: DashboardState, request: ApiRequest) -> CallDetail:
             detail.args = args
             if not args.cut:
                 detail.command = _command(shown, args.text)
+    error = state.call_log.error_of(seq)
+    if error is not None and detail.result is None and request.viewer.may_act:
+        redactor = state.services.redactor
+        detail.error = await work_thread.run(work_thread.OWN, lambda: show_error(redactor, error))
     detail.audit = await _audit_entry(state, record)
     return detail
 

@@ -19,7 +19,7 @@ const LABELS = { allow: "Allow", deny: "Deny", approve: "Approve", reject: "Refu
 const NO = new Set(["deny", "reject", "refuse"]);
 const PAST = { allow: "Allowed", deny: "Denied", approve: "Approved", reject: "Refused", accept: "Accepted" };
 const NEXT = {
-  call: "If you allow it, the call goes on at once in the host that made it. If you deny it, the host gets an error that says so.",
+  call: "If you allow it and its host still waits, the call goes on at once; a host that was told to try again makes it again, and it is let through. If you deny it, the host gets an error that says so.",
   program: "If you allow it, this program runs at once with the tools of its list, and with no others.",
   drift: "If you accept it, what the child offers now is written to the lock, and its tools work again.",
   child: "It runs only after it was approved and locked.",

@@ -7,14 +7,16 @@ import { get, known } from "/static/server.js";
 import { badge, copyButton, empty, facts, failed, head, outcome, panel } from "/static/ui.js";
 
 const PHASES = [
+  ["person", "Waited for a person", 4],
   ["queue", "Waited for its turn", 6],
   ["start", "Start of the child", 5],
   ["child", "Child at work", 1],
   ["relay", "Checks and relay", 3],
 ];
 const BODIES = {
-  off: "Arguments and results are not kept.",
-  not_kept: "The arguments and result of this call were not kept.",
+  off: "Arguments and results are not kept: dashboard.callDetails is off.",
+  not_kept:
+    "Arguments and results are kept while a page of the dashboard is open. Set dashboard.callDetails to always in switchboard.config.json to keep them at all times.",
   no_right: "Your token may not see arguments and results.",
 };
 
@@ -173,6 +175,7 @@ export function callView(view, route, title) {
         ),
         call.args ? jsonPanel("Arguments", call.args) : "",
         call.result ? jsonPanel("Result", call.result) : "",
+        call.error ? jsonPanel("Error", call.error) : "",
         !call.args && !call.result ? h("div", { class: "card" }, empty(BODIES[call.bodies] || BODIES.not_kept)) : "",
       ),
     );

@@ -265,20 +265,32 @@ window.addEventListener("offline", () => {
 });
 document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && reconnect());
 listen(VIEWS, go, toggleTheme, () => loggedIn);
-window.addEventListener("hashchange", () => loggedIn && show());
+// A link of `switchboard dashboard` that is pasted into the tab that asks for it changes the fragment only.
+window.addEventListener("hashchange", async ({ oldURL }) => {
+  if (!isCode()) return loggedIn && show();
+  if (await useCode(new URL(oldURL).hash)) await begin().catch((problem) => login(problem.message));
+});
 theme(stored("theme"));
 
 // The one-time link: its code is in the fragment, and removed from the address bar before anything else.
-const code = location.hash.slice(1);
-if (code.length >= 40 && !/[/?]/.test(code)) {
-  history.replaceState(null, "", "/");
+function isCode() {
+  return location.hash.length > 40 && !/[/?]/.test(location.hash);
+}
+// Log in with the code of the address, and go on at the view that was there before.
+async function useCode(before) {
+  const code = location.hash.slice(1);
+  history.replaceState(null, "", `/${before}`);
+  if (loggedIn) return false;
   try {
     await logIn({ code });
     tabs.postMessage("in");
+    return true;
   } catch (problem) {
     login(problem.message);
+    return false;
   }
 }
+if (isCode()) await useCode("");
 // A server that is just starting or stopping answers soon; without a login, the form is there already.
 async function enter() {
   try {

@@ -63,6 +63,7 @@ const KINDS = {
   degraded: "warn",
   asked: "warn",
   gate_asked: "warn",
+  gate_allowed: "good",
   gate_waiting: "warn",
   program_asked: "warn",
   late: "warn",
@@ -93,9 +94,18 @@ export const state = (word) => dot(word);
 export const outcome = (word) => dot(word || "–", KINDS[word] || (word ? "bad" : "idle"));
 // Failed in the sense of the statistics: neither a cancelled call nor one that needs input has failed.
 export const failed = (word) =>
-  !["ok", "allowed", "cancelled", "input_required", "approved", "accepted", "gate_asked", "gate_waiting", ""].includes(
-    word || "",
-  );
+  ![
+    "ok",
+    "allowed",
+    "cancelled",
+    "input_required",
+    "approved",
+    "accepted",
+    "gate_asked",
+    "gate_allowed",
+    "gate_waiting",
+    "",
+  ].includes(word || "");
 
 export const panel = (title, attributes, ...content) =>
   h(
