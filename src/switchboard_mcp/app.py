@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from switchboard_mcp.broker.joining import NoBrokerHereError, start_and_join
 from switchboard_mcp.broker.shim import NoBrokerError
@@ -218,7 +218,9 @@ async def running(
             reads_pages=not pinned,
             start_task=start_task,
             builtin_apps={} if mail_server is None else {mail_server.name: mail_server},
-            launch_policy=None if governed is None else governed.launch_policy,
+            launch_policy=None
+            if governed is None
+            else structs.replace(governed.launch_policy, reads_packages=not pinned),
             disabled=governed.disabled if governed is not None and pinned else None,
             audit=audit,
             records=audit or open_event_log(workspace, log, redactor),

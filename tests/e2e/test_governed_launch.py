@@ -71,7 +71,7 @@ def host(team: Path) -> Iterator[Host]:
 def test_acceptance_1_tools_list_returns_only_suite_tools_when_lazy_mode_is_enabled(host: Host) -> None:
     (tool,) = host.tools()
     assert tool["name"] == "good_suite"
-    assert set(tool["inputSchema"]["properties"]) == {"action", "subtool", "args", "select"}
+    assert set(tool["inputSchema"]["properties"]) == {"action", "subtool", "args"}
 
 
 def test_acceptance_2_list_subtools_returns_child_tools_cached_and_size_limited(

@@ -33,6 +33,9 @@ class FilePin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     """Checksum of the content; for a folder, over the names and contents of all files in it."""
     real: str = ""
     """Resolved path, if `path` contains a symbolic link."""
+    installed: bool = False
+    """Set for a folder of installed packages: all files in it, dependencies included. A start compares the status of
+    each file with that of the last reading."""
     names: list[str] = []
     """If set, only entries of the folder with these names or globs are part of the checksum. There may be none."""
 
@@ -69,6 +72,8 @@ class Approval(
     """Files that must be unchanged since the approval."""
     data: list[str] = []
     """Files and folders that arguments name and that are not pinned, since the child runs nothing there."""
+    unpinned: list[str] = []
+    """Folders of installed packages that the child uses and that are not pinned, each with the reason."""
     package: str = ""
     """The package that contains the program, for information."""
     env: list[str] = []

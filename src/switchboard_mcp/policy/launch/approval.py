@@ -19,6 +19,7 @@ from switchboard_mcp.config.wrapped_children import wrapper_folder
 from switchboard_mcp.errors import Failure, failure
 from switchboard_mcp.policy.launch import file_inspector
 from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, NamedPath, find_named, possible_paths
+from switchboard_mcp.policy.launch.installed_packages import InstalledPackages, check_packages, find_packages
 from switchboard_mcp.policy.launch.packages import resolve
 from switchboard_mcp.policy.launch.program_resolution import Unresolved
 from switchboard_mcp.policy.launch.rules import LaunchPolicy
@@ -125,6 +126,11 @@ def _local(
         if isinstance(pin, str):
             return policy.refusal(spec, LaunchFault(command_key(spec), f"{watched.folder} {pin}"))
         pins.append(pin)
+    packages = find_packages(resolved.argv, resolved.files)
+    installed = _pin_packages(packages, policy)
+    if isinstance(installed, str):
+        return policy.refusal(spec, LaunchFault(command_key(spec), installed))
+    pins += installed
     data = _data(expanded, policy, more_data)
     for named in find_named(
         resolved.argv[0], expanded.args[resolved.replaces :], expanded.cwd, policy.environment(expanded)
@@ -147,11 +153,24 @@ def _local(
         replaces=resolved.replaces,
         files=pins,
         data=[policy.path_variables.shorten(path) for path in data],
+        unpinned=list(packages.unpinned),
         package=resolved.package,
         env=sorted(expanded.env.keys() - steering.keys()),
         env_values=steering,
         sandbox=policy.sandbox_of(spec.name),
     )
+
+
+def _pin_packages(packages: InstalledPackages, policy: LaunchPolicy) -> list[FilePin] | str:
+    """Return the pins of the packages installed beside what runs, or why they cannot be read."""
+    pins: list[FilePin] = []
+    for folder in packages.folders:
+        try:
+            hashed = check_packages(folder, policy.environ, whole=True)
+        except OSError as problem:
+            return f"{folder} cannot be read: {problem.filename or folder}: {problem.strerror}"
+        pins.append(FilePin(path=policy.path_variables.shorten(folder), sha256=hashed.sha256, installed=True))
+    return pins
 
 
 def _data(spec: ChildSpec, policy: LaunchPolicy, more: frozenset[str]) -> list[str]:

@@ -111,8 +111,10 @@ def describe_approval(spec: ChildSpec, approval: Approval) -> list[tuple[str, st
                 rows.append(("must lack", f"{', '.join(pin.names)}  in {pin.path}"))
                 continue
             only = f"  (only {', '.join(pin.names)})" if pin.names else ""
+            only = "  (all packages in it)" if pin.installed else only
             rows.append(("pinned", f"{pin.sha256[:SHOWN_DIGITS]}…  {pin.path}{led}{only}"))
         rows += [("not pinned", f"{path}  (data)") for path in approval.data]
+        rows += [("not pinned", reason) for reason in approval.unpinned]
         rows.append(("works in", spec.cwd))
         if approval.sandbox is not None:
             rows += [
@@ -156,7 +158,11 @@ def _pinned_argument(approval: Approval) -> str:
     words = approval.args[approval.replaces :]
     for pin in approval.files:
         folder, name = os.path.split(pin.path)
-        named = any(name in word for word in words) and pin.path not in approval.launch and not pin.names
+        named = (
+            any(name in word for word in words)
+            and pin.path not in approval.launch
+            and not (pin.names or pin.installed)
+        )
         if named and os.path.basename(folder) not in ("bin", "sbin"):
             return pin.path
     return ""

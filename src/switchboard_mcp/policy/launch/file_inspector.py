@@ -50,7 +50,7 @@ def hash_path(path: str, names: Sequence[str] = ()) -> HashedFile:
     if names:
         return _hash_names(path, names)
     if not os.path.isdir(path):
-        digest, identity = _read(path)
+        digest, identity = read_file(path)
         return HashedFile(digest, (identity,))
     total = hashlib.sha256()
     files = []
@@ -60,7 +60,7 @@ def hash_path(path: str, names: Sequence[str] = ()) -> HashedFile:
             # A link to a folder, or a broken one. What is behind it is hashed by itself, if it is not in here anyway.
             digest = f"link {os.readlink(inner)}"
         else:
-            digest, identity = _read(inner)
+            digest, identity = read_file(inner)
             files.append(identity)
         total.update(f"{digest} {name}\n".encode("utf-8", "surrogateescape"))
     return HashedFile(total.hexdigest(), tuple(files))
@@ -95,7 +95,8 @@ def first_changed(files: Sequence[FileIdentity]) -> str:
     return ""
 
 
-def _read(path: str) -> tuple[str, FileIdentity]:
+def read_file(path: str) -> tuple[str, FileIdentity]:
+    """Return the checksum and the identity of one file. Raises OSError."""
     # Non-blocking: a FIFO in place of the file must not block us.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -132,7 +133,7 @@ def _tree(folder: str) -> list[str]:
             in_cache = os.path.basename(place) == _CACHE
             here = [
                 *links,
-                *(name for name in files if not in_cache or _is_hash_based(os.path.join(place, name))),
+                *(name for name in files if not in_cache or is_hash_based(os.path.join(place, name))),
             ]
             paths += [name if inner == "." else f"{inner}/{name}" for name in here]
             if len(paths) > MAX_TREE_FILES:
@@ -145,7 +146,7 @@ def _tree(folder: str) -> list[str]:
     return sorted(paths)
 
 
-def _is_hash_based(path: str) -> bool:
+def is_hash_based(path: str) -> bool:
     """Return True for compiled Python that is loaded whatever the time of its source: it can come with a checkout.
 
     Python itself writes compiled files with the time of their source (PEP 552), each time it runs.
@@ -362,4 +363,4 @@ def _size(path: str) -> int:
 
 
 def _same(one: str, other: str) -> bool:
-    return os.path.samefile(one, other) or _read(one)[0] == _read(other)[0]
+    return os.path.samefile(one, other) or read_file(one)[0] == read_file(other)[0]

@@ -34,6 +34,7 @@ from switchboard_mcp.policy.launch import text_rules as text
 from switchboard_mcp.policy.launch.arguments import ArgumentFlaw, find_named
 from switchboard_mcp.policy.launch.containers import image_flaw
 from switchboard_mcp.policy.launch.file_inspector import FileIdentity, FileInspector
+from switchboard_mcp.policy.launch.installed_packages import check_packages, find_packages
 from switchboard_mcp.policy.launch.surroundings import PYTHONS, is_isolated
 from switchboard_mcp.policy.launch.text_rules import INTERPRETERS, LaunchFault, program_name
 from switchboard_mcp.system.star_patterns import matches_stars
@@ -291,6 +292,19 @@ def safe_trees(request: LaunchRequest) -> LaunchFault | None:
     return None
 
 
+def packages_pinned(request: LaunchRequest) -> LaunchFault | None:
+    """Require a checksum of all packages that are installed beside what runs."""
+    if request.spec.kind != "stdio":
+        return None
+    own = request.argv[: len(request.approval.launch)]
+    pinned = {path for pin, path in request.pins() if pin.installed}
+    for folder in find_packages(own, request.pinned()).folders:
+        if folder not in pinned:
+            message = f"has no checksum of the packages in {folder}; approve the child again"
+            return ApprovalFault(request.in_approvals("files"), message)
+    return None
+
+
 def library_folder(path: str) -> str:
     """Return the folder of installed packages that a path is in, or an empty string."""
     for mark in ("/node_modules/", "/site-packages/", "/dist-packages/"):
@@ -324,7 +338,7 @@ LAUNCH_RULES: tuple[LaunchRule, ...] = (
     arguments_pinned,
     safe_files,
 )
-LAUNCH_TIME_RULES: tuple[LaunchRule, ...] = (no_script_as_program, safe_trees)
+LAUNCH_TIME_RULES: tuple[LaunchRule, ...] = (no_script_as_program, safe_trees, packages_pinned)
 
 
 class LaunchPolicy(Struct, frozen=True):
@@ -341,6 +355,8 @@ class LaunchPolicy(Struct, frozen=True):
     platform: str = ""
     unapproved_suites: Mapping[str, Failure] = {}  # by child
     sandbox_of: Callable[[str], SandboxSettings] = lambda _: SandboxSettings(preset="workspace")  # by child
+    # Read packages whole, instead of comparing the status of their files with the last reading.
+    reads_packages: bool = False
 
     def check(self, spec: ChildSpec, inspector: FileInspector | None = None) -> Failure | None:
         """Return the failure if the child may not run, or None. Does not read the pinned files."""
@@ -394,7 +410,10 @@ class LaunchPolicy(Struct, frozen=True):
         for index, (pin, path) in enumerate(request.pins()):
             key = request.in_approvals("files", f"[{index}]", "sha256")
             try:
-                hashed = file_inspector.hash_path(path, tuple(pin.names))
+                if pin.installed:
+                    hashed = check_packages(path, self.environ, whole=self.reads_packages)
+                else:
+                    hashed = file_inspector.hash_path(path, tuple(pin.names))
             except OSError as error:
                 where = error.filename or path
                 return self.refusal(spec, ApprovalFault(key, f"{where}: {error.strerror}"))

@@ -18,7 +18,7 @@ from switchboard_mcp.policy.launch.file_inspector import MAX_TREE_FILES
 PYTHONS = frozenset(("python", "pypy", "graalpy"))
 # Loaded by Python at its start: they may contain code.
 _SITE_FILES = ("*.pth", "sitecustomize*", "usercustomize*")
-_JAVASCRIPT = frozenset(("node", "nodejs", "bun", "deno", "tsx", "ts-node"))
+JAVASCRIPT = frozenset(("node", "nodejs", "bun", "deno", "tsx", "ts-node"))
 # Files that interpreters look for in the working folder, and beside the script.
 _STARTUP_FILES: dict[str, tuple[str, ...]] = {
     "bun": ("bunfig.toml", ".env", ".env.*", "tsconfig.json"),
@@ -88,7 +88,7 @@ def find_surroundings(
         flags = ("-s",) if folders else _isolation(name, interpreter, location)
         return Surroundings(flags=flags, folders=folders, watched=python_startup_files(interpreter))
     watched = [WatchedNames(place, _STARTUP_FILES[name]) for place in _places(name, location.folder, beside)]
-    if name in _JAVASCRIPT and not any(_is_inside(script, place) for place in pinned):
+    if name in JAVASCRIPT and not any(_is_inside(script, place) for place in pinned):
         watched += _module_lookup(beside, location.workspace)
     return Surroundings(folders=folders, watched=tuple(dict.fromkeys(watched)))
 
@@ -150,14 +150,26 @@ def _uses_neighbours(name: str, script: str) -> bool:
         return False
     beside = os.path.dirname(script)
     if name in PYTHONS:
-        lists = (match[1].decode().split(",") for match in _PYTHON_IMPORT.finditer(text))
-        modules = {module.strip().partition(".")[0] for modules in lists for module in modules}
-        return any(_is_module(beside, module) for module in modules - sys.stdlib_module_names)
-    if name in _JAVASCRIPT:
+        return any(_is_module(beside, module) for module in _modules_in(text) - sys.stdlib_module_names)
+    if name in JAVASCRIPT:
         return _RELATIVE_PATH.search(text) is not None
     return b"require_relative" in text or (
         name in ("php", "lua") and _RELATIVE_IMPORT.search(text) is not None
     )
+
+
+def imported_modules(script: str) -> set[str]:
+    """Return the names of the top-level modules that a Python script imports; empty if it cannot be read."""
+    try:
+        with open(script, "rb") as file:
+            return _modules_in(file.read())
+    except OSError:
+        return set()
+
+
+def _modules_in(text: bytes) -> set[str]:
+    lists = (match[1].decode().split(",") for match in _PYTHON_IMPORT.finditer(text))
+    return {module.strip().partition(".")[0] for modules in lists for module in modules}
 
 
 def _is_module(folder: str, name: str) -> bool:

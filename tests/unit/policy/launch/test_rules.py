@@ -11,6 +11,7 @@ from switchboard_mcp.config.files.approvals import FilePin
 from switchboard_mcp.config.sandbox import SandboxSettings
 from switchboard_mcp.config.sections import GovernanceSettings
 from switchboard_mcp.errors import Failure
+from switchboard_mcp.policy.launch.installed_packages import hash_packages
 from switchboard_mcp.policy.launch.rules import LAUNCH_RULES, ApprovedLaunch, fits
 from tests.acl import OPENINGS, WAYS
 from tests.cases import each_case
@@ -283,6 +284,7 @@ def test_files_beside_a_pinned_package_are_writable_by_their_owner_only(
         (modules / file).parent.mkdir(parents=True, exist_ok=True)
         (modules / file).write_text("x")
     files = [place.pin(path) for path in (place.node, modules / "package" / "server.js", modules / "package")]
+    files.append(FilePin(path=str(modules), sha256=hash_packages(str(modules)).sha256, installed=True))
     guard = place.guard(launch=[str(place.node), files[1].path], files=files)
     assert isinstance(guard.approve(place.spec()), ApprovedLaunch)
     OPENINGS[how](modules / name)
