@@ -471,7 +471,7 @@ class Child:
         self._queue.start_progress()
         slow = loop.call_later(rules.spawn_warn_s, self._log_slow_start)
         try:
-            limit_s = rules.spawn_fail_s
+            limit_s = rules.spawn_fail_s and max(rules.spawn_fail_s, self.inventory.approved_start_s)
             outcome = self.closing or await self._startup.run(stateless_first, capabilities, limit_s)
             if not isinstance(outcome, Failure):
                 took_ms = max(1, round((loop.time() - started_at) * 1000))

@@ -117,6 +117,11 @@ class Inventory:
         self._names: dict[str, tuple[list[Raw], frozenset[str]]] = {}
 
     @property
+    def approved_start_s(self) -> float:
+        """The limit of a start that the lock records as an approved exception; 0 without one."""
+        return self._pin.start_limit_s if self._pin is not None else 0.0
+
+    @property
     def snapshot(self) -> ServerSnapshot | None:
         """The snapshot of this run or an earlier one, or that of the lock."""
         pin = self._pin

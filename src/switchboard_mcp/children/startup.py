@@ -21,7 +21,7 @@ from switchboard_mcp.children.waiter import EphemeralOwner
 from switchboard_mcp.config.models import ChildSpec
 from switchboard_mcp.config.sandbox import SandboxWords
 from switchboard_mcp.config.variables import expand, keyring_variables, secret_values
-from switchboard_mcp.errors import RUN_DOCTOR, Failure, failure
+from switchboard_mcp.errors import RUN_DOCTOR, Failure, failure, shell_word
 from switchboard_mcp.protocol import versions
 from switchboard_mcp.system.work_thread import run_alone
 
@@ -70,7 +70,8 @@ class Startup:
                 "child_start_timeout",
                 f"Child '{name}' was not ready within {limit_s:g} s, the limit of the health gate.",
                 child=name,
-                hint=f"Raise health.spawnFailMs, or {RUN_DOCTOR}.",
+                hint=f"`switchboard lock --accept {shell_word(name)}` measures its start and approves a longer one, "
+                f"for this child alone. Or {RUN_DOCTOR}.",
                 stderr=connection.stderr_tail() if connection is not None else [],
             )
 

@@ -39,12 +39,13 @@ class CheckRule(Struct, frozen=True):
 
 
 class ClaimRule(Struct, frozen=True):
-    """One claim: its checks, the names of further facts, and its tests."""
+    """One claim of the standard: its checks, the names of further facts, and its tests."""
 
     claim: str
     checks: tuple[CheckRule, ...]
     facts: tuple[str, ...]
     tests: tuple[str, ...]
+    proves: str  # what it says about this workspace, for a person
 
 
 # The budgets of the standard.
@@ -63,6 +64,7 @@ CLAIMS: dict[str, ClaimRule] = {
             "tests/e2e/test_acceptance.py::test_a_child_is_started_by_its_first_use_and_then_reused",
             "tests/e2e/test_acceptance.py::test_a_call_is_forwarded_and_its_result_passed_through",
         ),
+        "children may run, each behind its suite",
     ),
     "ITEM:CLAIM-02": ClaimRule(
         "Select/configure/health-check behaviours.",
@@ -79,12 +81,13 @@ CLAIMS: dict[str, ClaimRule] = {
             CheckRule("every decision and call is recorded", "audit", True, "is"),
             CheckRule("calls while nothing can be recorded", "auditFailure", "deny", "is"),
         ),
-        (),
+        ("approvedSlowStarts",),
         (
             "tests/e2e/test_health_gate.py::test_health_check_gate_unhealthy_child_prevents_routing",
             "tests/e2e/test_health_gate.py::test_spawn_time_warn_and_fail_of_the_health_gate",
             "tests/e2e/test_governed_settings.py::test_a_config_that_decides_for_the_approver_serves_nothing",
         ),
+        "only what is approved, pinned and healthy runs, and every call is recorded",
     ),
     "ITEM:CLAIM-03": ClaimRule(
         "Aggregation with suite tools + lazy expansion.",
@@ -98,6 +101,7 @@ CLAIMS: dict[str, ClaimRule] = {
             "tests/e2e/test_acceptance.py::test_the_list_never_holds_the_tools_of_a_child",
             "tests/e2e/test_suite_list.py::test_two_hundred_children_fit_into_fifty_kilobytes",
         ),
+        "lists of tools and subtools are within their limits",
     ),
     "ITEM:CLAIM-04": ClaimRule(
         "Token reduction must be measured by Summit harness (no external claims).",
@@ -110,6 +114,7 @@ CLAIMS: dict[str, ClaimRule] = {
             "tests/unit/suites/test_token_estimate.py::test_the_estimate_is_near_the_real_count",
             "tests/e2e/test_evidence.py::test_token_figures_are_those_of_our_own_harness",
         ),
+        "what suites save is measured, for every child",
     ),
     "ITEM:CLAIM-05": ClaimRule(
         "Optional Redis Streams durable bus.",
@@ -119,7 +124,12 @@ CLAIMS: dict[str, ClaimRule] = {
             CheckRule("a password of the bus in the config", "busPassword", False, "is"),
         ),
         ("busConfigured",),
-        ("tests/e2e/test_serving_imports.py::test_serving_loads_nothing_beyond_a_few_cheap_modules",),
+        (
+            "tests/e2e/test_serving_imports.py::test_serving_loads_nothing_beyond_a_few_cheap_modules",
+            "tests/e2e/test_bus_events.py::test_the_same_is_published_over_http",
+            "tests/e2e/test_bus_events.py::test_what_happened_while_redis_was_away_is_published_when_it_is_back_even_by_a_later_server",
+        ),
+        "Redis is not needed; a bus is encrypted or on this machine, without a password in the config",
     ),
     "SUMMIT:CLAIM-06": ClaimRule(
         "Existing Switchboard = ingestion pipeline.",
@@ -130,12 +140,14 @@ CLAIMS: dict[str, ClaimRule] = {
         ),
         ("standard",),
         ("tests/unit/evidence/test_claim_rules.py::test_code_paths_are_those_of_switchboard_mcp",),
+        "nothing else in the process or among the children has the name of this program",
     ),
     "SUMMIT:CLAIM-07": ClaimRule(
         "MIT license; clean-room implementation required.",
         (CheckRule("licence of the installed distribution", "licence", LICENCE, "is"),),
         ("cleanRoom", "dependencies"),
         ("tests/unit/evidence/test_claim_rules.py::test_the_licence_is_mit_and_says_so_everywhere",),
+        "the installed distribution has the MIT licence",
     ),
 }
 

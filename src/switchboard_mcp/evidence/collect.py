@@ -120,7 +120,7 @@ def collect(workspace: Workspace, redactor: Redactor, recorded: Mapping[str, int
     measured = measure(pinned)
     settings = list(_settings(workspace, guard, approvals))
     gone = sorted({*approvals.names(), *lock.children} - {child.name for child in children})
-    facts = _facts(workspace, settings, children, gone, measured)
+    facts = _facts(workspace, settings, children, gone, measured, lock)
     report = EvidenceReport(
         schema_version=artifacts.SCHEMA_VERSION,
         standard=STANDARD,
@@ -333,6 +333,7 @@ def _facts(
     children: list[ChildEvidence],
     gone: list[str],
     measured: Measurements,
+    lock: LockFile,
 ) -> dict[str, Fact]:
     config = workspace.config
     posture, tokens = _governance(config), measured.tokens
@@ -354,6 +355,11 @@ def _facts(
         "unconfiguredChildren": len(gone),
         "unpinnedNames": sum(
             subtool.reason == "not pinned" for child in children for subtool in child.subtools
+        ),
+        "approvedSlowStarts": ", ".join(
+            f"{name} {entry.start_limit_ms} ms"
+            for name, entry in sorted(lock.children.items())
+            if entry.start_limit_ms
         ),
         "spawnWarnMs": posture.spawn_warn_ms,
         "spawnFailMs": posture.spawn_fail_ms or max(config.timeouts.child_spawn_ms, config.timeouts.rpc_ms),

@@ -314,7 +314,10 @@ def merge(before: LockedChild | None, after: LockedChild) -> LockedChild:
     results = {**(before.results or {}), **(after.results or {})}  # those that were learned elsewhere stay
     same = before.instructions_hash == after.instructions_hash
     instructions = before.instructions if same else after.instructions
-    merged = msgspec.structs.replace(after, tools=tools, instructions=instructions, **lists)
+    limit = before.start_limit_ms if after.start_limit_ms is UNSET else after.start_limit_ms
+    merged = msgspec.structs.replace(
+        after, tools=tools, instructions=instructions, start_limit_ms=limit, **lists
+    )
     return _with_results(merged, results)
 
 

@@ -148,6 +148,11 @@ class LockPin:
         self._normalized: tuple[list[list[Raw] | None], LockedChild] | None = None
 
     @property
+    def start_limit_s(self) -> float:
+        """The approved limit of a start; 0 if it is that of the health gate."""
+        return (self._entry.start_limit_ms or 0) / 1000 if self._entry is not None else 0.0
+
+    @property
     def snapshot(self) -> ServerSnapshot | None:
         """The snapshot that the lock describes."""
         if self._snapshot is None and self._entry is not None and self._is_current():

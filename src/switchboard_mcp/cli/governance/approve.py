@@ -229,7 +229,16 @@ def _show_all(
 
 def _lock_and_allow(workspace: Workspace, invocation: Invocation) -> int:
     """Lock the children that are not locked yet, and fill empty allow lists."""
-    reports = lock_new_children(invocation, governed_workspace(invocation))
+
+    def accepts(name: str, took_ms: int) -> bool:
+        if invocation.args.yes:
+            return True
+        question = (
+            f"The start of {name} took {took_ms / 1000:.1f} s. Allow {took_ms / 500:.1f} s for it? [y/N]"
+        )
+        return not invocation.as_json and prompt(question) in YES
+
+    reports = lock_new_children(invocation, governed_workspace(invocation), accepts)
     for report in reports:
         show_report(report, max(len(report.child) for report in reports), invocation.console.out)
     code = allow_subtools(children_without_list(workspace), invocation)

@@ -17,6 +17,7 @@ from switchboard_mcp.config.variables import secret_values
 from switchboard_mcp.errors import refused
 from switchboard_mcp.evidence import artifacts
 from switchboard_mcp.evidence.artifacts import FOLDER, METRICS, REPORT, STAMP, render, stamp
+from switchboard_mcp.evidence.claim_rules import CLAIMS
 from switchboard_mcp.evidence.collect import CollectedEvidence, collect
 from switchboard_mcp.observability.audit.verification import entries
 from switchboard_mcp.redaction.redactor import Redactor
@@ -171,7 +172,10 @@ def _broken(gathered: CollectedEvidence) -> list[str]:
 
 
 def show_claims(gathered: CollectedEvidence, out: Screen) -> None:
-    """Show every claim, and below it the checks that failed; those of governed mode as what it would add."""
+    """Show what is proved, and the checks that failed; those of governed mode as what it would add.
+
+    The ids of the claims are in the files and in the JSON output.
+    """
     unclaimed = gathered.not_claimed
     for claim in gathered.report.claims:
         due, style = ("in governed mode", "dim") if claim.id in unclaimed else ("must be", "red")
@@ -180,19 +184,18 @@ def show_claims(gathered: CollectedEvidence, out: Screen) -> None:
             if claim.holds
             else out.paint("–" if claim.id in unclaimed else "✗", style)
         )
-        out.line(f"  {mark} {claim.id}  {claim.claim}")
+        out.line(f"  {mark} {CLAIMS[claim.id].proves}")
         for check in claim.checks:
             if not check.ok:
                 out.line(f"      {check.name}: {_shown(check.found)}, {due} {_must(check)}", style)
     if unclaimed:
-        names = " and ".join(name.partition(":")[2] for name in unclaimed)
-        out.line("  Open mode: the files show what is configured. Nothing needs an approval or a lock, so")
         out.line(
-            f"  {names} {'is' if len(unclaimed) == 1 else 'are'} not claimed. Governed mode adds: only what is"
+            "  Open mode: the files show what is configured. Nothing needs an approval or a lock, so what is"
         )
         out.line(
-            "  approved and pinned runs, slow starts fail, every call is recorded (`switchboard approve --help`)."
+            "  marked – is not claimed. Governed mode adds: only what is approved and pinned runs, slow starts"
         )
+        out.line("  fail, every call is recorded (`switchboard approve --help`).")
     elif _broken(gathered):
         out.line(
             "  `switchboard approve --list` and `switchboard lock --check` name what is not as approved."

@@ -7,7 +7,7 @@ differences.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from switchboard_mcp.app import project_folder
 from switchboard_mcp.app import run as run_loop
 from switchboard_mcp.children.catalog import Catalog, cache_folder
+from switchboard_mcp.children.health import health_rules
 from switchboard_mcp.children.locking.lock_file import (
     compare_children,
     find_tampering,
@@ -37,7 +38,7 @@ from switchboard_mcp.cli.invocation import (
     usage_failure,
 )
 from switchboard_mcp.cli.parser import Command, flag, positional, repeatable
-from switchboard_mcp.cli.start_all import start_all
+from switchboard_mcp.cli.start_all import Connected, start_all
 from switchboard_mcp.config.files.lock_models import LockedChild, LockFile
 from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Workspace, recorded_sandbox
@@ -93,6 +94,7 @@ class CurrentTools(Struct, frozen=True):
 
     entry: LockedChild | None = None
     error: Failure | None = None
+    start_ms: int = 0
 
 
 def run(invocation: Invocation) -> int:
@@ -104,7 +106,12 @@ def run(invocation: Invocation) -> int:
     current = run_loop(lambda: inspect_children(invocation, workspace, chosen)) if chosen else {}
     accepted = frozenset(invocation.args.accept)
     whole = not invocation.args.children and not accepted
+    slow = slow_starts(workspace, current)
+    approve_slow_starts(current, accepted.intersection(slow))
     reports = compare(path, lock, current, accepted, check=invocation.args.check)
+    add_start_remarks(
+        reports, current, [name for name in slow if not _is_approved(lock, name, current[name])]
+    )
     reports += leftovers(workspace, lock, check=invocation.args.check) if whole else []
     named = accepted | frozenset(invocation.args.children)
     reports += compare_programs(workspace, lock, named, accepted, check=invocation.args.check)
@@ -140,17 +147,67 @@ COMMAND = Command(
 )
 
 
-def lock_new_children(invocation: Invocation, workspace: Workspace) -> list[LockReport]:
-    """Start and lock the children that are not in the lock yet; the others keep their entries."""
+def lock_new_children(
+    invocation: Invocation, workspace: Workspace, accepts: Callable[[str, int], bool]
+) -> list[LockReport]:
+    """Start and lock the children that are not in the lock yet; the others keep their entries.
+
+    `accepts` decides about the start of a child that takes longer than the health gate allows, in milliseconds.
+    """
     path = lock_path(workspace.folder)
     lock = read_lock(path) or LockFile(schema_version=1)
     chosen = [
         spec for spec in workspace.children if spec.kind != "builtin" and spec.name not in lock.children
     ]
     current = run_loop(lambda: inspect_children(invocation, workspace, chosen)) if chosen else {}
+    slow = slow_starts(workspace, current)
+    approve_slow_starts(current, [name for name in slow if accepts(name, current[name].start_ms)])
     reports = compare(path, lock, current, frozenset(), check=False)
+    add_start_remarks(reports, current, slow)
     _record(workspace, path, lock, current, reports)
     return reports
+
+
+def slow_starts(workspace: Workspace, current: Mapping[str, CurrentTools]) -> list[str]:
+    """Return the children whose start takes longer than the health gate of governed mode allows."""
+    if workspace.config.governance.mode == "open":
+        return []
+    limit_ms = health_rules(workspace.config.health, governed=True).spawn_fail_s * 1000
+    return [name for name, child in current.items() if child.entry is not None and child.start_ms > limit_ms]
+
+
+def _is_approved(lock: LockFile, name: str, child: CurrentTools) -> bool:
+    """Return whether the lock already allows a start as long as this one, and nothing new is recorded."""
+    before = lock.children.get(name)
+    recorded = child.entry is not None and bool(child.entry.start_limit_ms)
+    return not recorded and before is not None and (before.start_limit_ms or 0) >= child.start_ms
+
+
+def approve_slow_starts(current: Mapping[str, CurrentTools], names: Iterable[str]) -> None:
+    """Record twice the measured start as the limit of these children."""
+    for name in names:
+        entry = current[name].entry
+        if entry is not None:
+            entry.start_limit_ms = 2 * current[name].start_ms
+
+
+def add_start_remarks(
+    reports: Iterable[LockReport], current: Mapping[str, CurrentTools], slow: Sequence[str]
+) -> None:
+    """Say of each slow start what was recorded, or how to approve it."""
+    for report in reports:
+        entry = current[report.child].entry if report.child in slow else None
+        if entry is None:
+            continue
+        took = (
+            f"Its start took {current[report.child].start_ms / 1000:.1f} s, more than the health gate allows."
+        )
+        if entry.start_limit_ms:
+            report.remarks.append(f"{took} It may take {entry.start_limit_ms / 1000:.1f} s now.")
+        else:
+            report.remarks.append(
+                f"{took} `switchboard lock --accept {shell_word(report.child)}` approves it."
+            )
 
 
 def _record(
@@ -228,7 +285,8 @@ async def inspect_children(
                 entry = lock_child(child.spec, workspace.folder, snapshot, sandbox)
                 if workspace.config.programs.enabled:
                     entry.results = learned_results(child.spec, entry)
-                current[report.child] = CurrentTools(entry)
+                took = report.connected.handshake_ms if isinstance(report.connected, Connected) else 0
+                current[report.child] = CurrentTools(entry, start_ms=took)
     return current
 
 

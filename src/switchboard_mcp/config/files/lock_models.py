@@ -75,6 +75,9 @@ class LockedChild(Struct, kw_only=True, rename="camel", forbid_unknown_fields=Tr
     sandbox: SandboxSettings | UnsetType = UNSET
     """Sandbox of the child's process, in the words of the config. If not set, it had none in open mode, or was locked
     by a version that did not record it."""
+    start_limit_ms: int | UnsetType = UNSET
+    """Limit of a start in milliseconds, in place of the health gate's: an exception that a person has approved. Twice
+    the start that was measured then."""
     server: LockedServer = field(default_factory=LockedServer)
     """Reported name and version. Not enforced."""
     protocol: str = ""
