@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.request import urlopen
 
 from tests.conformance.bearer import with_token
-from tests.e2e.workspaces import WHOLE_RESULTS
+from tests.e2e.workspaces import WHOLE_RESULTS, trust_all
 from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).resolve().parent
@@ -85,6 +85,7 @@ def configure(workspace: Path, child: dict[str, Any], mode: Mode = "direct") -> 
         **WHOLE_RESULTS,
     }
     (workspace / "switchboard.config.json").write_text(json.dumps(config))
+    trust_all(workspace)
 
 
 def client_command(*, direct: bool) -> list[str]:
