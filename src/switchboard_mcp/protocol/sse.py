@@ -63,14 +63,20 @@ class EventStream:
         """Continue with a new stream from `last_id`, dropping the unfinished event of the previous one."""
         self._id = self.last_id
         self._name = ""
-        self._data: list[bytes] = []
-        self._line: list[bytes] = []  # parts of the unfinished line
+        # Bytes that grow: a list of millions of short lines would take ten times as much memory.
+        self._data = bytearray()  # each line with a line end
+        self._line = bytearray()  # the unfinished line
         self._size = 0  # bytes of the event so far, its unfinished line included
         self._has_fields = False  # the event has at least one field
         self._head = b""  # first and last bytes of an event that is being dropped
         self._tail = b""
         self._after_cr = False
         self._at_start = True  # no data yet: a byte order mark may follow
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of the event that is not complete."""
+        return len(self._data) + len(self._line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent | Oversized]:
         """Return all events that `data` completes."""
@@ -96,7 +102,7 @@ class EventStream:
     def _buffer(self, part: bytes) -> None:
         if not part:
             return
-        self._line.append(part)
+        self._line += part
         self._size += len(part)
         if self._size > self.limit:
             self._discard(part)
@@ -104,15 +110,15 @@ class EventStream:
     def _discard(self, part: bytes) -> None:
         """Drop what has been buffered of this event, except its first and last bytes."""
         if not self._head:
-            whole = b"\n".join((*self._data, _value(b"".join(self._line))))
+            whole = bytes(self._data) + _value(bytes(self._line))
             self._head, self._tail = whole[:OVERSIZED_EXCERPT_BYTES], whole[-OVERSIZED_EXCERPT_BYTES:]
         else:
             self._tail = (self._tail + part[-OVERSIZED_EXCERPT_BYTES:])[-OVERSIZED_EXCERPT_BYTES:]
         self._data.clear()
-        self._line = [b":"]  # keeps the end of this line from reading as a blank one
+        self._line = bytearray(b":")  # keeps the end of this line from reading as a blank one
 
     def _finish_line(self, out: list[ServerSentEvent | Oversized]) -> None:
-        line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
+        line = bytes(self._line)
         self._line.clear()
         if self._at_start:
             self._at_start = False
@@ -126,7 +132,8 @@ class EventStream:
         name, _, _ = line.partition(b":")
         value = _value(line)
         if name == b"data":
-            self._data.append(value)
+            self._data += value
+            self._data += b"\n"
         elif name == b"event":
             self._name = value.decode("utf-8", "replace")
         elif name == b"id":
@@ -147,7 +154,7 @@ class EventStream:
         if self._size > self.limit:
             out.append(Oversized(self._size, self._head, self._tail))
         elif self._has_fields:
-            out.append(ServerSentEvent(self._name or "message", b"\n".join(self._data)))
+            out.append(ServerSentEvent(self._name or "message", bytes(memoryview(self._data)[:-1])))
         self._name = ""
         self._data.clear()
         self._size = 0

@@ -367,3 +367,12 @@ def test_bodies_are_the_same_however_they_are_written() -> None:
     )
     assert jsonrpc.canonicalize(b'{"a":1}') != jsonrpc.canonicalize(b'{"a":"1"}')
     assert jsonrpc.canonicalize(b"{") == b"{"
+
+
+def test_large_messages_are_not_repaired_character_by_character() -> None:
+    half = rb"\ud800"
+    small, large = (b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (half * count) for count in (10, 1 << 18))
+    assert not isinstance(jsonrpc.parse(small), Malformed)
+    assert isinstance(jsonrpc.parse(large), Malformed)
+    broken = b'"\xff\xc3\xa9' + b"a" * (1 << 20) + b'"'
+    assert jsonrpc.replace_invalid_utf8(broken) == b'"???' + b"a" * (1 << 20) + b'"'

@@ -20,6 +20,7 @@ from switchboard_mcp.protocol.framing import Oversized
 from switchboard_mcp.protocol.jsonrpc import RpcMessage
 from switchboard_mcp.protocol.sse import EventStream, ServerSentEvent
 from switchboard_mcp.transport.http.client import HttpClient, body_chunks, content_type, drain
+from switchboard_mcp.transport.http.event_pieces import read_events
 from switchboard_mcp.transport.http.http_errors import (
     NOT_FOUND,
     find_rpc_error,
@@ -72,9 +73,8 @@ class SseTransport(HttpTransport):
                     response_failure(self.server, response, await read_error_body(response))
                 )
             async with aclosing(body_chunks(response)) as chunks:
-                async for chunk in chunks:
-                    for event in events.feed(chunk):
-                        await self._on_event(event, response)
+                async for event in read_events(events, chunks, self.limit):
+                    await self._on_event(event, response)
 
     async def _on_event(self, event: ServerSentEvent | Oversized, response: httpx2.Response) -> None:
         if isinstance(event, Oversized):

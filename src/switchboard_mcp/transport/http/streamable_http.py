@@ -25,6 +25,7 @@ from switchboard_mcp.protocol.jsonrpc import Malformed, RpcMessage
 from switchboard_mcp.protocol.method_traits import traits_of
 from switchboard_mcp.protocol.sse import EventStream
 from switchboard_mcp.transport.http.client import HttpClient, body_chunks, content_type, drain, read_body
+from switchboard_mcp.transport.http.event_pieces import read_events
 from switchboard_mcp.transport.http.http_errors import (
     find_rpc_error,
     read_error_body,
@@ -271,14 +272,15 @@ class StreamableHttpTransport(HttpTransport):
     ) -> None:
         """Deliver messages until the response has come or the stream ends."""
         async with aclosing(body_chunks(response)) as chunks:
-            async for chunk in chunks:
-                for event in events.feed(chunk):
-                    if isinstance(event, Oversized):
-                        await self._deliver_message(event, exchange)
-                    elif event.data and event.name == "message":
-                        await self._deliver_message(event.data, exchange)
+            async for event in read_events(events, chunks, self.limit):
+                if isinstance(event, Oversized):
+                    await self._deliver_message(event, exchange)
+                elif event.data and event.name == "message":
+                    await self._deliver_message(event.data, exchange)
                 if exchange is not None and exchange.answered:
-                    await drain(chunks)
+                    break
+            if exchange is not None and exchange.answered:
+                await drain(chunks)
 
     async def _resume(self, exchange: PostExchange, events: EventStream) -> None:
         """Resume the stream of a request that ended without its response."""
