@@ -257,3 +257,25 @@ def test_a_wrapped_child_is_confined_behind_its_wrapper(confined: Path, home: Pa
     answered(run(confined, "wrap", "code", HOME=str(home)))
     text = execute(confined, home, f"open({str(secret)!r})")
     assert f"add `{secret}` to suites.code.sandbox.files.read" in text
+
+
+def test_a_child_in_the_documents_place_runs_in_every_preset_and_in_governed_mode(
+    workspace: Path, home: Path
+) -> None:
+    folder = workspace / ".switchboard" / "mcps" / "kid"
+    folder.mkdir(parents=True)
+    shutil.copy(REPO / "examples" / "mock-child" / "server.py", folder / "server.py")
+    entry = {"name": "kid", "command": os.path.realpath(sys.executable), "args": ["-S", "server.py"]}
+    (folder / ".mcp.json").write_text(json.dumps(entry))
+    environ = {"HOME": str(home), "SWITCHBOARD_MCP_ENABLED": "true"}
+    for config in ({"sandbox": "strict"}, {"sandbox": "workspace"}, {"governance": {"mode": "governed"}}):
+        configure(workspace, config)
+        if "governance" in config:
+            approved = run(workspace, "approve", "--all", "--yes", **environ)
+            assert approved.returncode == 0, approved.stderr
+        called = run(workspace, "call", "kid", "echo", "message=here", **environ)
+        assert (called.returncode, "here" in called.stdout) == (0, True), (
+            config,
+            called.stdout,
+            called.stderr,
+        )

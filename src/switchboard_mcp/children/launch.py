@@ -155,6 +155,13 @@ def _runs(pid: int, approved: ApprovedLaunch) -> bool:
 def spawn_failure(spec: ChildSpec, problem: SpawnError) -> Failure:
     """Return the failure of a launch, naming the config key to fix."""
     where = f"{spec.source}: {spec.key}" if spec.key else spec.source
+    if problem.where == "chdir" and os.path.isdir(spec.cwd):
+        return failure(
+            "folder_not_found",
+            f"Child '{spec.name}': its sandbox hides its folder '{spec.cwd}' ({where}).",
+            child=spec.name,
+            hint="Use another folder as cwd: the child's own, or one in files.read of its sandbox.",
+        )
     if problem.where == "chdir":
         return failure(
             "folder_not_found",

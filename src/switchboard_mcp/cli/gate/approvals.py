@@ -61,7 +61,7 @@ def _list(questions: list[StoredQuestion], invocation: Invocation) -> int:
             (
                 Styled(question.id, "bold"),
                 f"{question.child} {question.subtool}",
-                question.arguments,
+                question.masked_arguments or question.arguments,
                 question.client,
                 question.reason,
                 format_duration(max(question.expires_at - now, 0)),
@@ -70,9 +70,13 @@ def _list(questions: list[StoredQuestion], invocation: Invocation) -> int:
         ]
         out.table(rows, ("ID", "CALL", "ARGUMENTS", "CLIENT", "WHY", "LEFT"))
         for question in questions:
+            # Whole: nobody should allow what he has not seen.
+            out.line(f"\nArguments of {question.id}:", "bold")
+            out.text(question.arguments)
             if question.code:
                 out.line(f"\nCode of {question.id}:", "bold")
-                out.line(question.code)
+                out.text(question.code)
+                out.line(f"(end of the code of {question.id})", "dim")
         out.line("Answer with `switchboard approvals allow ID` or `deny ID`.", "dim")
     else:
         out.line("No call waits for a decision.", "dim")

@@ -170,6 +170,9 @@ def _show_child(report: SandboxReport, out: Screen) -> None:
         "reads": ", ".join((*report.read, "programs and libraries of the system")),
         "writes": ", ".join((*report.write, "a temporary folder of its own")),
         "protected": ", ".join(report.protect),
+        "not protected": "files of these names that do not exist yet, which it can create"
+        if report.protect
+        else "",
         "not there": ", ".join(report.missing),
         "proposed": ", ".join(
             f"{path} (editable install of {name}; allow it in files.read)"

@@ -249,6 +249,7 @@ class CallGate:
         if retried is not None and answered == rule:
             responses = jsonrpc.decode_members(retried[1]) if isinstance(retried[1], Raw) else {}
             if INPUT_KEY in responses:
+                self._states().use(retried[0], time.time())
                 self._take_result(gated, responses[INPUT_KEY])
                 return
         # Continued with input that the child requested, or with the answer to another question about the same call.
@@ -273,7 +274,7 @@ class CallGate:
             self._refuse(gated, "gate_unanswered", f"The arguments of {_describe(gated)} cannot be shown.")
         elif gated.request.session.approver is not None:
             self._ask_at_terminal(gated, question, gated.request.session.approver)
-        elif _missing(gated.request) is None:
+        elif _missing(gated.request) is None and question.is_shown_whole:
             self._ask_host(gated, question)
         else:
             self._ask_user(gated, question)
@@ -370,7 +371,7 @@ class CallGate:
             return
         self._asked[key] = (id, gated)
         if (mail := self._mail()) is not None:
-            mail.notes.post(id, f"Approval {id}: {question.text()}\n\n{ANSWER_BY.format(id=id)}")
+            mail.notes.post(id, f"Approval {id}: {question.text(masked=True)}\n\n{ANSWER_BY.format(id=id)}")
         self._wait(gated, id)
 
     def _mail(self) -> MailServer | None:
@@ -469,10 +470,12 @@ class CallGate:
         if gated.question is not None:
             return gated.question
         request, call = gated.request, gated.call
+        whole, masked = show_arguments(gated.args, request.suite.redact_args, self._context.redactor)
         return Question(
             child=call.child,
             subtool=show_name(call.name),
-            arguments=show_arguments(gated.args, request.suite.redact_args, self._context.redactor),
+            arguments=whole,
+            masked_arguments=masked,
             reason=gated.decision.reason,
             scope=scope_text(gated.decision.seconds),
             client=show_name(call.client),
@@ -501,7 +504,7 @@ class CallGate:
             except OSError as problem:
                 self._context.log.warning("gate.no_key", problem=str(problem))
                 key = os.urandom(32)
-            self._signer = StateSigner(key)
+            self._signer = StateSigner(key, os.path.realpath(self._context.workspace))
         return self._signer
 
 

@@ -27,7 +27,8 @@ LOOK_S = 0.5
 MAX_OPEN = 256
 # One client that makes calls without end must leave room for the questions of others.
 MAX_OPEN_OF_ONE = 32
-MAX_FILE_BYTES = 64 * 1024
+# A question has at most a million characters, its code as many.
+MAX_FILE_BYTES = 16 * 1024 * 1024
 KEY_FILE = "state.key"
 
 

@@ -9,9 +9,13 @@ from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.redaction.arguments import mask_args
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites import sanitize
+from switchboard_mcp.suites.invisible_characters import find_invisible
 
 # As much as a dialog shows.
-MAX_ARGUMENT_CHARS = 1_500
+MAX_ARGUMENT_CHARS = 6_000
+MAX_CODE_CHARS = 6_000
+# As much as a question may have anywhere: it is stored whole, and shown whole where it is answered.
+MAX_WHOLE_CHARS = 1_000_000
 MAX_NAME_CHARS = 200
 # Limits for one text and for one list among many arguments.
 MIN_VALUE_CHARS = 20
@@ -22,9 +26,11 @@ NOTHING_TO_FILL_IN = Raw(b'{"type":"object","properties":{}}')
 
 
 class Question(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A call that waits for a decision. `arguments` is redacted and clipped; `scope` says what an answer covers.
+    """A call that waits for a decision. `scope` says what an answer covers.
 
-    The question about a program has its `code`, and as `arguments` the subtools that it can call.
+    The question about a program has its `code`, and as `arguments` the subtools that it can call. Both are whole: who
+    answers sees every value and the end. `masked_arguments` and `masked_code` are for places that do not show
+    everything, in which the question cannot be answered; they are empty if nothing is hidden.
     """
 
     child: str
@@ -35,18 +41,26 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
     client: str = ""
     principal: str = ""
     code: str = ""
+    masked_arguments: str = ""
+    masked_code: str = ""
 
-    def text(self) -> str:
+    @property
+    def is_shown_whole(self) -> bool:
+        """True if a dialog of a host shows all of it."""
+        return not (self.masked_arguments or self.masked_code)
+
+    def text(self, *, masked: bool = False) -> str:
         """Return the question in one paragraph for each part."""
         who = self.client or "the agent"
+        arguments = (masked and self.masked_arguments) or self.arguments
         lines = [
             f"Allow {who} to run a program?"
             if self.code
             else f"Allow {who} to call '{self.subtool}' of '{self.child}'?",
-            f"It can call: {self.arguments}" if self.code else f"Arguments: {self.arguments}",
+            f"It can call: {arguments}" if self.code else f"Arguments: {arguments}",
         ]
         if self.code:
-            lines.append(f"Code:\n{self.code}")
+            lines.append(f"Code:\n{(masked and self.masked_code) or self.code}\n(end of the code)")
         if self.reason:
             lines.append(f"Asked because: {self.reason}")
         lines.append(self.scope)
@@ -65,8 +79,43 @@ class Subject(Struct, frozen=True):
     remedy: str
 
 
-def show_arguments(args: bytes, patterns: list[str], redactor: Redactor) -> str:
-    """Return the arguments for a person: without secrets and hidden characters, clipped.
+def show_arguments(args: bytes, patterns: list[str], redactor: Redactor) -> tuple[str, str]:
+    """Return the arguments whole for who answers, and as other places show them: empty if that is the same."""
+    try:
+        text = msgspec.json.format(args, indent=-1).decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = args.decode("utf-8", "replace")
+    whole = visible(text)
+    masked = _masked_arguments(args, patterns, redactor)
+    return whole, "" if masked == whole else masked
+
+
+def show_code(code: str, redactor: Redactor) -> tuple[str, str]:
+    """Return the code of a program whole, and as other places show it: empty if that is the same."""
+    whole = visible(code)
+    masked = sanitize.clean(redactor.redact_and_clip(whole, MAX_CODE_CHARS))
+    if len(code) > MAX_CODE_CHARS:
+        masked += f"\n… ({len(code) - MAX_CODE_CHARS:,} more characters)"
+    return whole, "" if masked == whole else masked or "…"
+
+
+def visible(text: str) -> str:
+    r"""Return a text with escapes in place of what a person would not see. Raises `ValueError` if it is too long.
+
+    >>> print(visible("rm\u200b -rf"))
+    rm\u200b -rf
+    """
+    if len(text) > MAX_WHOLE_CHARS:
+        raise ValueError(f"is longer than {MAX_WHOLE_CHARS:,} characters")
+    if not find_invisible(text, "\n\t"):
+        return text
+    return "".join(
+        char if char in "\n\t" or not find_invisible(char) else f"\\u{ord(char):04x}" for char in text
+    )
+
+
+def _masked_arguments(args: bytes, patterns: list[str], redactor: Redactor) -> str:
+    """Return the arguments without secrets and hidden characters, clipped.
 
     Long texts are clipped first, so that none hides the arguments behind it.
     """
@@ -80,7 +129,7 @@ def show_arguments(args: bytes, patterns: list[str], redactor: Redactor) -> str:
             text = msgspec.json.encode(_clip_texts(decoded, most, redactor)).decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         text = masked.decode("utf-8", "replace")
-    shown = sanitize.clean(redactor.redact_and_clip(text, MAX_ARGUMENT_CHARS))
+    shown = sanitize.clean(redactor.redact_and_clip(visible(text[:MAX_WHOLE_CHARS]), MAX_ARGUMENT_CHARS))
     return shown if len(text) <= MAX_ARGUMENT_CHARS else f"{shown}… ({len(text):,} characters)"
 
 

