@@ -94,7 +94,7 @@ def test_a_package_is_downloaded_once_and_runs_without_the_network_it_came_throu
             "npm_config_registry": f"http://127.0.0.1:{port}",
             "npm_config_probe": str(workspace / "switchboard.config.json"),
             "npm_config_ignore_scripts": "false",
-            "HOME": str(workspace),
+            "HOME": str(workspace.parent),
         }
         question = ("call", "tiny", "probe", json.dumps({"port": port, "file": str(workspace / "written")}))
         first = json.loads(answered(run(workspace, *question, **variables)))

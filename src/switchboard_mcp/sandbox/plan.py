@@ -68,6 +68,7 @@ CHILD_FOLDERS = (".switchboard/mcps", "mcps")
 OWN_PROTECTED = (*PROTECTED_NAMES, "original")
 # Protected files below the top of folders that a child may write; the nearest count.
 MAX_NESTED = 256
+MAX_WALKED = 1_000  # folders, which take some milliseconds of each start
 
 Mount = tuple[str, str, Any]
 
@@ -276,7 +277,7 @@ def _nested(roots: Iterable[str]) -> Iterator[str]:
     """Yield files that other programs obey in folders, the nearest first."""
     names, left = frozenset(PROTECTED_NAMES), MAX_NESTED
     for root in roots:
-        for folder, entries in walk_folders(root):
+        for folder, entries in walk_folders(root, MAX_WALKED):
             for name in sorted(names.intersection(entries)):
                 if left > 0:
                     left -= 1

@@ -52,7 +52,7 @@ class Sandboxed:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 out, err = await asyncio.gather(
-                    asyncio.to_thread(_read, process.stdout), asyncio.to_thread(_read, process.stderr)
+                    asyncio.to_thread(read_all, process.stdout), asyncio.to_thread(read_all, process.stderr)
                 )
                 await process.exited
         finally:
@@ -62,7 +62,8 @@ class Sandboxed:
         return out
 
 
-def _read(fd: int) -> str:
+def read_all(fd: int) -> str:
+    """Read a pipe to its end, and close it."""
     with open(fd, encoding="utf-8", errors="replace") as file:
         return file.read()
 

@@ -19,7 +19,7 @@ from switchboard_mcp.sandbox.probing import find_bubblewrap
 from switchboard_mcp.sandbox.promises import Promise, Support, promises
 from switchboard_mcp.sandbox.runner import SandboxRunner
 from switchboard_mcp.transport.process.launcher import Launcher
-from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, outcomes, words_of
+from tests.unit.sandbox.conftest import OWN_PYTHON, Sandboxed, outcomes, read_all, words_of
 from tests.unit.sandbox.test_escapes import ESCAPE, LIMITS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock, seccomp and namespaces are Linux")
@@ -184,8 +184,7 @@ async def test_no_child_gets_the_socket_and_token_of_its_host_however_it_is_star
     launcher = Launcher(asyncio.get_running_loop())
     process = await launcher.spawn(argv, {**os.environ, **HOST_VARIABLES}, "/")
     os.close(process.stdin)
-    text = await asyncio.to_thread(lambda: os.fdopen(process.stdout).read())
-    found["no sandbox"] = json.loads(text)
+    found["no sandbox"] = json.loads(await asyncio.to_thread(read_all, process.stdout))
     os.close(process.stderr)
     await process.exited
     await launcher.aclose()

@@ -67,5 +67,5 @@ COMMAND = Command(
     "answer is yours alone, is kept outside of the workspace, and counts for this content.",
     run=run,
     arguments=[flag("--yes", "do not ask"), flag("--forget", "take all answers for this workspace back")],
-    epilog="examples:\n  switchboard trust\n  switchboard trust --yes --workspace ~/project",
+    epilog="examples:\n  switchboard trust\n  switchboard trust --yes",
 )
