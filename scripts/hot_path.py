@@ -85,19 +85,21 @@ def encode(method: str, params: dict[str, Any], number: int = 1) -> bytes:
 
 
 async def trace_stdio(way: str, runtime: Any, log: Any, tracer: Tracer) -> None:
+    from switchboard_mcp.gateway.session import local_host
     from switchboard_mcp.server import stdio
 
     (their_in, our_in), (our_out, their_out) = os.pipe(), os.pipe()
     stdio.take_over_stdio = lambda: (their_in, their_out)
-    context = runtime.context
+    context, identity = runtime.context, local_host("")
     if way == "broker":
         from switchboard_mcp.server.handed_over import HandedOverHost
         from switchboard_mcp.transport.session_journal import Journal
 
         journal = Journal(os.memfd_create("trace"))
-        HandedOverHost(runtime.gateway, context.cork, (their_in, their_out), journal, "", log)
+        pipes = (their_in, their_out)
+        HandedOverHost(runtime.gateway, context.cork, context.flow_control, identity, pipes, journal, log)
     else:
-        stdio.StdioServer(runtime.gateway, context.cork, context.flow_control, log)
+        stdio.StdioServer(runtime.gateway, context.cork, context.flow_control, identity, log)
     lines: asyncio.Queue[bytes] = asyncio.Queue()
     buffer = bytearray()
 
@@ -228,7 +230,9 @@ def count(way: str) -> str:
     done = subprocess.run(
         [sys.executable, __file__, way], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    return done.stdout.partition("\n")[0] if done.returncode == 0 else done.stderr
+    return (
+        done.stdout.partition("\n")[0] if done.returncode == 0 else done.stderr.rstrip().rpartition("\n")[2]
+    )
 
 
 def main() -> int:
