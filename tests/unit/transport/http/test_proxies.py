@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from switchboard_mcp.transport.http import proxies
 from switchboard_mcp.transport.http.streamable_http import StreamableHttpTransport
+from tests.cases import each_case
 from tests.unit.transport.http.remotes import dialled
 from tests.unit.transport.http.webserver import Reply, Request, serving
 
@@ -29,7 +30,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestProxies:
-    @pytest.mark.parametrize(
+    @each_case(
         ("environment", "scheme", "host", "proxy"),
         [
             ({}, "https", "example.com", ""),
@@ -68,7 +69,7 @@ class TestProxies:
         assert b'"result": "http://server.invalid/mcp"' in rig.received[0]
         assert proxy.requests[0].headers["proxy-authorization"].startswith("Basic ")
 
-    @pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
+    @each_case("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
     async def test_a_proxy_that_does_not_work_is_reported(
         self, proxy: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
