@@ -14,11 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from switchboard_mcp.database.clocks import MachineClocks, machine_clocks
-from switchboard_mcp.database.engine import Engine, StorageError, Transaction
-from switchboard_mcp.database.schema import Part
-from switchboard_mcp.database.wake_ups import FileWakeUps, WakeUps
-from switchboard_mcp.database.writer import (
+from switchboard_mcp.database.job_threads import (
     WAIT_S,
     DatabaseJob,
     GroupCommitter,
@@ -26,6 +22,10 @@ from switchboard_mcp.database.writer import (
     read_each,
     retry_lost,
 )
+from switchboard_mcp.database.machine_clocks import MachineClocks, machine_clocks
+from switchboard_mcp.database.table_versions import Part
+from switchboard_mcp.database.transactions import Engine, StorageError, Transaction
+from switchboard_mcp.database.wake_ups import FileWakeUps, WakeUps
 from switchboard_mcp.system.installation import install_hint
 
 T = TypeVar("T")

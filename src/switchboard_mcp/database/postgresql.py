@@ -23,10 +23,10 @@ from urllib.parse import parse_qsl, urlencode
 
 import psycopg
 
-from switchboard_mcp.database import schema
-from switchboard_mcp.database.clocks import MachineClocks
-from switchboard_mcp.database.engine import Row, StorageError, Transaction
-from switchboard_mcp.database.schema import Part
+from switchboard_mcp.database import table_versions
+from switchboard_mcp.database.machine_clocks import MachineClocks
+from switchboard_mcp.database.table_versions import Part
+from switchboard_mcp.database.transactions import Row, StorageError, Transaction
 
 OLDEST = 130_000
 DEFAULT_SCHEMA = "switchboard"
@@ -143,7 +143,7 @@ class PostgresEngine:
         try:
             connection.rows("SELECT pg_advisory_xact_lock(?)", self._lock_key)
             connection.run(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
-            schema.upgrade(connection, self._parts)
+            table_versions.upgrade(connection, self._parts)
             connection.run("COMMIT")
         except BaseException:
             self.roll_back()
@@ -165,7 +165,7 @@ class PostgresEngine:
             "SELECT part, major, version, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
             " FROM schema_version"
         )
-        schema.check(self._parts, [row[:3] for row in rows])
+        table_versions.check(self._parts, [row[:3] for row in rows])
         return Transaction(connection, self._given or ServerClock(rows[0][3]))
 
     def commit(self, tx: Transaction, *, durable: bool) -> None:

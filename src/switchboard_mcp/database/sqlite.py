@@ -18,11 +18,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from switchboard_mcp.database import schema
-from switchboard_mcp.database.clocks import MachineClocks
-from switchboard_mcp.database.engine import Row, StorageError, Transaction
+from switchboard_mcp.database import table_versions
 from switchboard_mcp.database.file_lock import FileLock
-from switchboard_mcp.database.schema import Part
+from switchboard_mcp.database.machine_clocks import MachineClocks
+from switchboard_mcp.database.table_versions import Part
+from switchboard_mcp.database.transactions import Row, StorageError, Transaction
 
 OLDEST = (3, 34, 0)
 # Only checkpoints of other processes are waited for with this; writers queue at the lock.
@@ -90,6 +90,7 @@ class SqliteEngine:
         self._wal = -1
         self._wake_files: dict[str, int] = {}
         self._holds = False
+        self._commits = 0
 
     def open(self) -> None:
         """Create or open the file."""
@@ -128,14 +129,14 @@ class SqliteEngine:
 
     def _upgrade(self, connection: SqliteConnection) -> None:
         has_tables = connection.rows("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'")
-        versions = connection.rows(schema.READ_VERSIONS) if has_tables else []
-        schema.check(self._parts, versions)
-        if not schema.is_current(self._parts, versions):
+        versions = connection.rows(table_versions.READ_VERSIONS) if has_tables else []
+        table_versions.check(self._parts, versions)
+        if not table_versions.is_current(self._parts, versions):
             if has_tables:
                 self._save_copy(connection)
             connection.run("BEGIN IMMEDIATE")
             try:
-                schema.upgrade(connection, self._parts)
+                table_versions.upgrade(connection, self._parts)
                 connection.run("COMMIT")
             except BaseException:
                 connection.rows("ROLLBACK")
@@ -171,7 +172,7 @@ class SqliteEngine:
         self._holds = True
         self._require_our_file()
         self._writer.run("BEGIN IMMEDIATE")
-        schema.check(self._parts, self._writer.rows(schema.READ_VERSIONS))
+        table_versions.check(self._parts, self._writer.rows(table_versions.READ_VERSIONS))
         return Transaction(self._writer, self._clock)
 
     def _require_our_file(self) -> None:
@@ -200,6 +201,7 @@ class SqliteEngine:
                 raise StorageError(text, uncertain=True) from problem
         for topic in tx.topics:
             self._wake(topic)
+        self._shorten_log(self._writer)
 
     def _open_wal(self) -> int:
         if self._wal < 0:
@@ -280,10 +282,14 @@ class SqliteEngine:
         """Describe the process that holds the lock."""
         return self._lock.holder() if self._lock is not None else ""
 
-    def shorten_log(self) -> None:
-        """Cut a log that has grown large; called by the writing thread between two groups."""
-        if self._writer is not None and os.stat(f"{self.path}-wal").st_size > LARGE_WAL_BYTES:
-            self._writer.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    def _shorten_log(self, connection: SqliteConnection) -> None:
+        """Cut a log that a long reader let grow."""
+        self._commits += 1
+        try:
+            if self._commits % 256 == 0 and os.stat(f"{self.path}-wal").st_size > LARGE_WAL_BYTES:
+                connection.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        except (OSError, StorageError):
+            pass  # Somebody reads; the next time comes soon.
 
     def save_to(self, path: str) -> None:
         """Write a whole copy while others go on; from the open file if its name was removed.
@@ -347,7 +353,10 @@ def storage_error(problem: sqlite3.Error, path: str) -> StorageError:
     if code == sqlite3.SQLITE_READONLY:
         return StorageError(f"{path} cannot be written.", "Make its folder writable.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StorageError(f"{path} is damaged: {problem}.", "Run `switchboard mail salvage`.")
+        return StorageError(
+            f"{path} is damaged: {problem}.",
+            "Stop all programs that use it, then salvage it or restore a backup.",
+        )
     if code == sqlite3.SQLITE_BUSY:
         return StorageError(f"{path} is locked by another program.", "Close that program, then try again.")
     return StorageError(f"{path}: {problem}.")

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.database import sqlite
-from switchboard_mcp.database.clocks import machine_clocks
 from switchboard_mcp.database.database import Database
-from switchboard_mcp.database.engine import Connection, StorageError, Transaction
 from switchboard_mcp.database.file_lock import FileLock
-from switchboard_mcp.database.schema import Part
+from switchboard_mcp.database.machine_clocks import machine_clocks
+from switchboard_mcp.database.table_versions import Part
+from switchboard_mcp.database.transactions import Connection, StorageError, Transaction
 from switchboard_mcp.errors import SwitchboardError, refused
 from tests import kills
 from tests.databases import Targets
@@ -62,7 +62,7 @@ async def test_concurrent_jobs_are_numbered_in_the_order_of_their_commits(
 ) -> None:
     async with await Database.open(database_target, [NOTES]) as other:
         numbers = await asyncio.gather(
-            *((database, other)[each % 2].write(add(str(each))) for each in range(200))
+            *((database, other)[item % 2].write(add(str(item))) for item in range(200))
         )
     assert sorted(numbers) == list(range(1, 201))
     assert numbers[::2] == sorted(numbers[::2])
@@ -277,8 +277,8 @@ async def test_a_read_only_database_can_be_read_and_says_that_it_cannot_be_writt
 async def test_damaged_pages_are_reported_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     async with await Database.open(str(path), [NOTES]) as notes:
-        for each in range(50):
-            await notes.write(add(f"{each} " * 500))
+        for item in range(50):
+            await notes.write(add(f"{item} " * 500))
     content = bytearray(path.read_bytes())
     content[4096 * 3 : 4096 * 9] = os.urandom(4096 * 6)
     path.write_bytes(content)
@@ -299,8 +299,8 @@ def test_network_file_systems_are_known_by_their_mount(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     for kind in ("nfs4", "cifs", "9p", "fuse.sshfs", "virtiofs"):
         mounts.write_text(f"1 2 {number} / / rw - {kind} host rw\n")
-        found = sqlite.file_system_of(str(tmp_path), str(mounts))
-        assert found.startswith(sqlite.NETWORK_FILE_SYSTEMS), kind
+        matches = sqlite.file_system_of(str(tmp_path), str(mounts))
+        assert matches.startswith(sqlite.NETWORK_FILE_SYSTEMS), kind
     assert not sqlite.file_system_of(str(tmp_path)).startswith(sqlite.NETWORK_FILE_SYSTEMS)
 
 
@@ -319,8 +319,8 @@ async def test_an_upgrade_keeps_a_copy_of_what_was_there(tmp_path: Path) -> None
 async def kill_scenario(target: str, folder: str, report: Callable[[object], None]) -> None:
     """Add two notes; run by `tests.kills`."""
     async with await Database.open(target, [NOTES]) as notes:
-        for each in range(2):
-            report(await notes.write(add(str(each))))
+        for item in range(2):
+            report(await notes.write(add(str(item))))
 
 
 def test_a_kill_at_any_step_of_a_commit_loses_nothing_that_was_accepted(
@@ -335,7 +335,7 @@ def test_a_kill_at_any_step_of_a_commit_loses_nothing_that_was_accepted(
                 return await notes.read(texts), await notes.write(add("after"))
 
         stored, after = asyncio.run(look(attempt.target))
-        assert stored == [str(each) for each in range(len(stored))], attempt
+        assert stored == [str(item) for item in range(len(stored))], attempt
         assert len(attempt.reports) <= len(stored) <= len(attempt.reports) + 1, attempt
         assert after == len(stored) + 1, attempt
     assert attempts > 20

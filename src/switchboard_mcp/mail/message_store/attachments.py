@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from hashlib import sha256
 
-from switchboard_mcp.database.engine import Transaction
+from switchboard_mcp.database.transactions import Transaction
 from switchboard_mcp.errors import refused
-from switchboard_mcp.mail.message_store.sending import Attachment
+from switchboard_mcp.mail.message_store.accepting import Attachment
 from switchboard_mcp.mail.messages import MAX_ATTACHMENT_BYTES, MailMessage
 from switchboard_mcp.system.atomic_write import sync_folder, write_atomically
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.database.clocks import MachineClocks, iso_time
-from switchboard_mcp.database.engine import StorageError, Transaction
+from switchboard_mcp.database.machine_clocks import MachineClocks, iso_time
 from switchboard_mcp.database.sqlite import SqliteEngine
+from switchboard_mcp.database.transactions import StorageError, Transaction
 from switchboard_mcp.mail.message_store import rows
-from switchboard_mcp.mail.message_store.tables import MAIL, WORKSPACE
+from switchboard_mcp.mail.message_store.mail_tables import MAIL, WORKSPACE
 
 PIECE = 1_000
 # Tables that hold everything but indexes; the words are indexed again.
@@ -44,7 +44,7 @@ def verify(tx: Transaction) -> MailVerdict:
     ):
         after = page[-1][0]
         verdict.messages += len(page)
-        for row, body in ((rows.row_of(each[:-1]), each[-1]) for each in page):
+        for row, body in ((rows.row_of(item[:-1]), item[-1]) for item in page):
             if row.outcome != "refused" and (body is None or rows.decode(body, row.sum) is None):
                 verdict.problems.append(f"The content of '{row.id}' to '{row.recipient}' is damaged.")
             for name in (WORKSPACE, row.recipient) if row.place in ("inbox", "claimed") else (WORKSPACE,):
@@ -53,7 +53,7 @@ def verify(tx: Transaction) -> MailVerdict:
                 count[1] += row.size
     for name, messages, size in tx.rows("SELECT name, messages, bytes FROM usage ORDER BY name"):
         if counts.get(name, [0, 0]) != [messages, size]:
-            verdict.problems.append(f"The counts of '{name}' are wrong. Run `switchboard mail repair`.")
+            verdict.problems.append(f"The counts of '{name}' are wrong. Count them again.")
     return verdict
 
 
@@ -77,7 +77,7 @@ def export(tx: Transaction, day: str = "") -> Iterator[str]:
         PIECE,
     ):
         after = page[-1][0]
-        for row, body in ((rows.row_of(each[:-1]), each[-1]) for each in page):
+        for row, body in ((rows.row_of(item[:-1]), item[-1]) for item in page):
             if iso_time(row.sent_at).startswith(day):
                 yield msgspec.json.encode(
                     {

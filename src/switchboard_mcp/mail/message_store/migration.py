@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import is_agent_name
-from switchboard_mcp.database.engine import Transaction
-from switchboard_mcp.mail.message_store import integrity, reading, rows, state
-from switchboard_mcp.mail.message_store.sending import attached_bytes, dedup_key, insert_body
+from switchboard_mcp.database.transactions import Transaction
+from switchboard_mcp.mail.message_store import integrity, reading, rows, state_documents
+from switchboard_mcp.mail.message_store.accepting import attached_bytes, dedup_key, insert_body
+from switchboard_mcp.mail.message_store.mail_tables import RANKS
 from switchboard_mcp.mail.message_store.store import MessageStore
 from switchboard_mcp.mail.message_store.surface.folders import TAKEN, put_back
-from switchboard_mcp.mail.message_store.tables import RANKS
 from switchboard_mcp.mail.messages import MailMessage, Receipt
 from switchboard_mcp.mail.store import signing
 from switchboard_mcp.mail.store.disk.day_segments import SegmentLine
@@ -191,7 +191,7 @@ async def _read_tree(store: MessageStore, tree: OldTree) -> None:
                 rows.add_agent(tx, agent)
         document = _read(os.path.join(store.path, "state.json"))
         if document:
-            state.update(tx, lambda each: each.update(_state_of(document)))
+            state_documents.update(tx, lambda item: item.update(_state_of(document)))
         integrity.recount(tx)
         reading.set_meta(tx, "migrated", "counted")
 
@@ -274,7 +274,7 @@ def _insert_refusals(tx: Transaction, sender: str, receipts: dict[str, Receipt])
         )
 
 
-def _state_of(document: bytes) -> state.State:
+def _state_of(document: bytes) -> state_documents.State:
     try:
         value = msgspec.json.decode(document)
     except msgspec.DecodeError:
@@ -289,9 +289,9 @@ def _return_dropped(path: str) -> int:
         new = os.path.join(path, "inbox", agent)
         for name in tree.unsigned(agent):
             os.makedirs(new, 0o700, exist_ok=True)
-            taken = f"{TAKEN}old.{name[-200:]}"
-            os.rename(os.path.join(tree.folder("inbox", agent), name), os.path.join(new, taken))
-            put_back(new, taken, name)
+            lease = f"{TAKEN}old.{name[-200:]}"
+            os.rename(os.path.join(tree.folder("inbox", agent), name), os.path.join(new, lease))
+            put_back(new, lease, name)
             count += 1
     return count
 

@@ -9,11 +9,11 @@ from itertools import islice
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.database.clocks import iso_time
-from switchboard_mcp.database.engine import Transaction, placeholders
+from switchboard_mcp.database.machine_clocks import iso_time
+from switchboard_mcp.database.transactions import Transaction, placeholders
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.message_store import rows
-from switchboard_mcp.mail.message_store.sending import recipient_word, searched_text
+from switchboard_mcp.mail.message_store.accepting import recipient_word, searched_text
 from switchboard_mcp.mail.messages import DeadLetter, MailMessage, Receipt, StoredMessage
 from switchboard_mcp.mail.store.filenames import ORDER_DIGITS, is_store_id
 from switchboard_mcp.suites.fuzzy import rank
@@ -107,13 +107,13 @@ def read(tx: Transaction, agent: str, message_id: str) -> StoredMessage:
 def receipts(tx: Transaction, sender: str, ids: Sequence[str] | None, limit: int) -> list[Receipt]:
     """Return the latest receipt of each message of a sender, newest message first; with ids, in their order."""
     if ids is None:
-        found = tx.rows(
+        matches = tx.rows(
             f"SELECT {rows.COLUMNS} FROM message WHERE sender = ? ORDER BY ord DESC LIMIT ?",
             sender,
             max(0, limit),
         )
-        receipts_of = [list(rows.receipts_of(rows.row_of(row))) for row in found]
-        return [each[-1] for each in receipts_of if each]
+        receipts_of = [list(rows.receipts_of(rows.row_of(row))) for row in matches]
+        return [item[-1] for item in receipts_of if item]
     receipts = []
     for message_id in ids[: max(0, limit)]:
         for row in _sent_rows(tx, sender, message_id):
@@ -131,15 +131,15 @@ def _sent_rows(tx: Transaction, sender: str, message_id: str) -> list[rows.Messa
             message_id,
             sender,
         )
-    found = by_order or tx.rows(
+    matches = by_order or tx.rows(
         f"SELECT {rows.COLUMNS} FROM message WHERE id = ? AND by_file = 1 AND sender = ?", message_id, sender
     )
-    found = found or tx.rows(
+    matches = matches or tx.rows(
         f"SELECT {rows.COLUMNS} FROM message WHERE thread = ? AND outcome = 'refused' AND sender = ?",
         message_id,
         sender,
     )
-    return [rows.row_of(row) for row in found]
+    return [rows.row_of(row) for row in matches]
 
 
 def dead_letters(tx: Transaction, agent: str) -> list[DeadLetter]:
@@ -191,11 +191,11 @@ def search(tx: Transaction, agent: str, criteria: SearchCriteria) -> list[Stored
         orders = list(islice(_newest(tx, agent, criteria), most if _is_exact(criteria) else None))
     messages: list[StoredMessage] = []
     for first in range(0, len(orders), PAGE):
-        messages += (each for each in rows.load(tx, orders[first : first + PAGE]) if _fits(each, criteria))
+        messages += (item for item in rows.load(tx, orders[first : first + PAGE]) if _fits(item, criteria))
         if len(messages) >= most:
             break
     if criteria.query.strip():
-        texts = [(f"{each.message.sender} {each.message.action}", each.message.payload) for each in messages]
+        texts = [(f"{item.message.sender} {item.message.action}", item.message.payload) for item in messages]
         messages = [messages[place] for place in rank(criteria.query, texts)]
     return messages[: max(0, criteria.limit)]
 
@@ -249,7 +249,7 @@ def _matching_words(tx: Transaction, agent: str, criteria: SearchCriteria) -> li
         return None
     if tx.dialect == "postgresql":
         query = f"{recipient_word(agent)} & ({' | '.join(f'{word}:*' for word in words)})"
-        found = tx.rows(
+        matches = tx.rows(
             "SELECT ord FROM body WHERE words @@ to_tsquery('simple', ?) ORDER BY ord DESC LIMIT ?",
             query,
             MAX_CANDIDATES,
@@ -258,10 +258,10 @@ def _matching_words(tx: Transaction, agent: str, criteria: SearchCriteria) -> li
         return None
     else:
         query = f"recipient:{recipient_word(agent)} AND ({' OR '.join(f'text:{word}*' for word in words)})"
-        found = tx.rows(
+        matches = tx.rows(
             "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?", query, MAX_CANDIDATES
         )
-    return [row[0] for row in found]
+    return [row[0] for row in matches]
 
 
 def index_words(tx: Transaction) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from switchboard_mcp.config.agent_names import RESERVED_FOR, agent_name
-from switchboard_mcp.database.clocks import iso_time
-from switchboard_mcp.database.engine import Row, Transaction, placeholders
+from switchboard_mcp.database.machine_clocks import iso_time
+from switchboard_mcp.database.transactions import Row, Transaction, placeholders
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import MailMessage, Receipt, StoredMessage
 from switchboard_mcp.mail.store.filenames import ORDER_DIGITS, is_store_id

@@ -14,27 +14,27 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
-from switchboard_mcp.database.clocks import MachineClocks, iso_time, machine_clocks
 from switchboard_mcp.database.database import Database
-from switchboard_mcp.database.engine import StorageError, Transaction
+from switchboard_mcp.database.machine_clocks import MachineClocks, iso_time, machine_clocks
+from switchboard_mcp.database.transactions import StorageError, Transaction
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.message_store import (
+    accepting,
+    aging,
     attachments,
-    claims,
     integrity,
+    leases,
     reading,
     rows,
-    sending,
-    state,
-    upkeep,
+    state_documents,
 )
-from switchboard_mcp.mail.message_store.claims import ClaimRequest, Settlement
+from switchboard_mcp.mail.message_store.accepting import DeliveryPolicy, OutgoingMessage
+from switchboard_mcp.mail.message_store.leases import ClaimRequest, Settlement
+from switchboard_mcp.mail.message_store.mail_tables import MAIL
 from switchboard_mcp.mail.message_store.reading import SearchCriteria
-from switchboard_mcp.mail.message_store.sending import DeliveryPolicy, OutgoingMessage
-from switchboard_mcp.mail.message_store.state import State
+from switchboard_mcp.mail.message_store.state_documents import State
 from switchboard_mcp.mail.message_store.surface.folders import MailFolders
-from switchboard_mcp.mail.message_store.tables import MAIL
 from switchboard_mcp.mail.message_store.usage import MailQuotas
 from switchboard_mcp.mail.messages import (
     Acked,
@@ -102,7 +102,7 @@ class MessageStore:
             raise _refusal_of(problem) from problem
         store = cls(opened, path, DeliveryPolicy(rules, quotas or MailQuotas()), report)
         try:
-            await opened.write(lambda tx: upkeep.begin_boot(tx, clocks_used.boot), durable=False)
+            await opened.write(lambda tx: aging.begin_boot(tx, clocks_used.boot), durable=False)
         except StorageError:
             pass  # A read-only folder can still be read.
         if watch:
@@ -150,7 +150,7 @@ class MessageStore:
         some are not settled.
         """
         agent = rows.parse_name(name)
-        return await self.write(lambda tx: upkeep.remove_agent(tx, agent, force=force))
+        return await self.write(lambda tx: aging.remove_agent(tx, agent, force=force))
 
     async def agents(self) -> list[str]:
         """List all agents that have an inbox."""
@@ -177,7 +177,7 @@ class MessageStore:
         by, to = rows.parse_name(sender), rows.parse_name(recipient)
         if not (from_dashboard or from_system):
             rows.require_unreserved(by)
-        draft, attachment = sending.attachment_of(draft)
+        draft, attachment = accepting.attachment_of(draft)
         wall_us = machine_clocks().wall_us()
         message = from_draft(draft, by, to, iso_time(wall_us // 1_000))
         if isinstance(message, Failure):
@@ -281,7 +281,7 @@ class MessageStore:
     ) -> Claimed:
         """Extend the lease of a claimed message, keeping the fence. Raises `mail_lease_lost`."""
         name = rows.parse_name(agent)
-        return await self.write(lambda tx: claims.renew(tx, name, message_id, fence, lease_s), durable=False)
+        return await self.write(lambda tx: leases.renew(tx, name, message_id, fence, lease_s), durable=False)
 
     async def ack(
         self,
@@ -304,7 +304,7 @@ class MessageStore:
         if not from_dashboard:
             rows.require_unreserved(name)
         how = Settlement(fence=fence, outcome=outcome, summary=summary, result=result)
-        return await self.write(lambda tx: claims.ack(tx, name, message_id, how, self.policy))
+        return await self.write(lambda tx: leases.ack(tx, name, message_id, how, self.policy))
 
     async def withdraw(
         self, agent: str, message_id: str, *, outcome: Outcome, summary: str = "", sender: str = ""
@@ -314,12 +314,12 @@ class MessageStore:
         Raises `mail_claimed` if it was handed out before, `mail_not_found` if `sender` did not send it.
         """
         name = rows.parse_name(agent)
-        return await self.write(lambda tx: claims.withdraw(tx, name, message_id, outcome, summary, sender))
+        return await self.write(lambda tx: leases.withdraw(tx, name, message_id, outcome, summary, sender))
 
     async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
         """Return a claimed message to its place in the inbox. Raises `mail_lease_lost`."""
         name = rows.parse_name(agent)
-        await self.write(lambda tx: claims.release(tx, name, message_id, fence), durable=False)
+        await self.write(lambda tx: leases.release(tx, name, message_id, fence), durable=False)
 
     async def receipts(
         self, sender: str, *, ids: Sequence[str] | None = None, limit: int = 100
@@ -353,8 +353,11 @@ class MessageStore:
             thread=thread,
         )
         if query.strip() and self.database.engine.dialect == "sqlite":
-            while await self.write(reading.index_words, durable=False):
-                pass
+            try:
+                while await self.write(reading.index_words, durable=False):
+                    pass
+            except SwitchboardError:
+                pass  # A read-only folder is searched as far as it was indexed.
         return await self.read_rows(lambda tx: reading.search(tx, name, criteria))
 
     async def attachment(self, message: MailMessage) -> bytes:
@@ -369,25 +372,25 @@ class MessageStore:
     async def requeue(self, agent: str, dead_id: str) -> None:
         """Return a dead letter to the inbox. Raises `mail_not_found`."""
         name = rows.parse_name(agent)
-        await self.write(lambda tx: upkeep.requeue(tx, name, dead_id))
+        await self.write(lambda tx: aging.requeue(tx, name, dead_id))
 
     async def state(self) -> State:
         """Return the state of the workspace: its agents, teams, workflow runs and reservations."""
-        return await self.read_rows(state.load)
+        return await self.read_rows(state_documents.load)
 
     async def update(self, change: Callable[[State], T]) -> T:
         """Apply `change` to the state, store the result, and return what `change` returned.
 
         `change` runs in the writer thread and modifies the state in place. If it raises, nothing is stored. To send
-        or settle in the same transaction, call `state.update` in a function for `write`.
+        or settle in the same transaction, call `state_documents.update` in a function for `write`.
         """
-        return await self.write(lambda tx: state.update(tx, change))
+        return await self.write(lambda tx: state_documents.update(tx, change))
 
     async def prune(self, keep_s: float) -> int:
         """Remove what was settled longer ago than this, with attachments that nobody needs; returns how many."""
         count = 0
         while removed := await self.write(
-            lambda tx: upkeep.prune(tx, rows.now_ms(tx) - int(keep_s * 1_000)), durable=False
+            lambda tx: aging.prune(tx, rows.now_ms(tx) - int(keep_s * 1_000)), durable=False
         ):
             count += removed
         old = machine_clocks().wall_us() / 1e6 - max(keep_s, 3_600.0)
@@ -438,9 +441,9 @@ class MessageStore:
         """Return expired claims, so that those who wait for mail hear of them, and come back for the next."""
         pause_s = EXPIRY_LOOK_S
         try:
-            due = await self.database.read(upkeep.next_expiry)
+            due = await self.database.read(aging.next_expiry)
             if due == 0:
-                self.report(await self.database.write(claims.return_expired, durable=False))
+                self.report(await self.database.write(leases.return_expired, durable=False))
             elif due is not None:
                 pause_s = min(pause_s, due / 1_000)
         except (StorageError, SwitchboardError):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from switchboard_mcp.database.engine import Transaction
+from switchboard_mcp.database.transactions import Transaction
 from switchboard_mcp.errors import SwitchboardError, refused
-from switchboard_mcp.mail.message_store.tables import WORKSPACE
+from switchboard_mcp.mail.message_store.mail_tables import WORKSPACE
 
 _MEMO = "mail.usage"
 

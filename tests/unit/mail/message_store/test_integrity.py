@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from switchboard_mcp.database.clocks import machine_clocks
-from switchboard_mcp.database.engine import StorageError
+from switchboard_mcp.database.machine_clocks import machine_clocks
 from switchboard_mcp.database.sqlite import SqliteEngine
+from switchboard_mcp.database.transactions import StorageError
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.message_store import integrity
 from switchboard_mcp.mail.message_store.store import MessageStore
@@ -46,7 +46,7 @@ async def test_a_backup_is_a_whole_copy_that_opens(tmp_path: Path) -> None:
             await store.back_up(str(copy / ".switchboard/mail.db"))
         assert refusal.value.failure.code == "mail_not_stored"
     async with await MessageStore.open(str(copy), watch=False) as store:
-        assert [each.message.id for each in await store.peek("coder")] == ids[1:]
+        assert [item.message.id for item in await store.peek("coder")] == ids[1:]
         assert (await store.verify()).is_sound
 
 
@@ -55,7 +55,7 @@ async def test_every_message_can_be_had_as_text(tmp_path: Path, database_target:
         ids = await fill(store, 3)
         lines = [json.loads(line) for line in await store.read_rows(lambda tx: list(integrity.export(tx)))]
         assert [line["message"]["id"] for line in lines] == ids
-        assert [[each["status"] for each in line["receipts"]] for line in lines] == [
+        assert [[item["status"] for item in line["receipts"]] for line in lines] == [
             ["delivered", "done"],
             ["delivered"],
             ["delivered"],
@@ -77,8 +77,8 @@ async def test_a_changed_byte_and_wrong_counts_are_noticed(tmp_path: Path, datab
         assert len((await store.verify()).problems) == 1
         damaged = await store.read("coder", ids[1])
         assert (damaged.message.payload, "damaged" in (damaged.reason or "")) == ("", True)
-        assert [each.message.id for each in await store.claim("coder", limit=9)] == [ids[2]]
-        assert [each.id for each in await store.dead_letters("coder")] == [ids[1]]
+        assert [item.message.id for item in await store.claim("coder", limit=9)] == [ids[2]]
+        assert [item.id for item in await store.dead_letters("coder")] == [ids[1]]
 
 
 async def test_a_damaged_database_is_moved_aside_and_what_can_be_read_is_kept(tmp_path: Path) -> None:
@@ -91,16 +91,16 @@ async def test_a_damaged_database_is_moved_aside_and_what_can_be_read_is_kept(tm
         content[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
     path.write_bytes(content)
     salvaged = integrity.salvage(str(path), machine_clocks())
-    assert salvaged.moved_to in [str(each) for each in sorted_files(tmp_path)]
+    assert salvaged.moved_to in [str(item) for item in sorted_files(tmp_path)]
     lost = set(salvaged.lost)
     async with await MessageStore.open(str(tmp_path), watch=False) as store:
         kept = await store.search("coder", limit=1_000)
         assert len(kept) >= 300
-        missing = {int(each[4:20]) for each in ids} - {each.order for each in kept}
-        assert missing <= lost | {each.order for each in kept if each.reason}
+        missing = {int(item[4:20]) for item in ids} - {item.order for item in kept}
+        assert missing <= lost | {item.order for item in kept if item.reason}
         assert await store.agents() == ["coder", "lead"]
         await store.send(Draft(action="delegate_task", payload="new"), sender="lead", recipient="coder")
-        assert [each for each in (await store.verify()).problems if "counts" in each] == []
+        assert [item for item in (await store.verify()).problems if "counts" in item] == []
 
 
 def test_a_database_without_a_readable_page_is_left_as_it_is(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from switchboard_mcp.database import sqlite
-from switchboard_mcp.mail.message_store import upkeep
+from switchboard_mcp.mail.message_store import aging
 from switchboard_mcp.mail.message_store.store import MessageStore
 from switchboard_mcp.mail.messages import Draft, Priority
 from tests import kills
@@ -70,11 +70,11 @@ async def _check(target: str, folder: str, reports: list[list[Any]]) -> None:
             await store.send(draft, sender="lead", recipient="coder")
         fences = [report[2] for report in reports if report[0] == "claimed"]
         assert fences == sorted(set(fences))
-        waiting = [each.message for each in await store.peek("coder")]
+        waiting = [item.message for item in await store.peek("coder")]
         assert not {message.id for message in waiting} & set(settled)
         if not is_pruned:
             results = await store.search("lead", sender="coder", places=("inbox", "archive"))
-            assert len(results) == len({each.message.reply_to for each in results})
+            assert len(results) == len({item.message.reply_to for item in results})
             assert len(results) >= len(settled) or rows_were_pruned(rows)
         assert (await store.verify()).problems == []
 
@@ -132,7 +132,7 @@ async def test_no_query_of_the_store_reads_a_whole_table(
             draft = Draft(action="delegate_task", payload=PAYLOAD, ack_by="2020-01-01", priority=level)
             draft.idempotency_key = str(number)
             await store.send(draft, sender="lead", recipient="coder")
-        ids = [each.message.id for each in await store.peek("coder", limit=60)]
+        ids = [item.message.id for item in await store.peek("coder", limit=60)]
         for claimed in [
             *(await store.claim("coder", limit=3)),
             *(await store.claim("coder", ids=ids[50:52])),
@@ -146,9 +146,9 @@ async def test_no_query_of_the_store_reads_a_whole_table(
         await store.receipts("lead", ids=[ids[0], "msg_other"])
         await store.dead_letters("coder")
         await store.requeue("coder", (await store.dead_letters("coder"))[0].id)
-        await store.database.read(upkeep.overdue)
-        await store.database.read(upkeep.next_deadline)
-        await store.database.read(upkeep.next_expiry)
+        await store.database.read(aging.overdue)
+        await store.database.read(aging.next_deadline)
+        await store.database.read(aging.next_expiry)
         await store.withdraw("coder", ids[40], outcome="recalled")
         await store.prune(-1)
         await store.remove_agent("coder", force=True)

@@ -67,7 +67,7 @@ async def make_old_tree(folder: Path) -> tuple[dict[str, tuple[str, str]], dict[
                 agent, places=("inbox", "claimed", "archive", "deadletter"), limit=99
             ):
                 places[message.message.id] = (message.place, message.message.payload)
-        receipts = {each.in_reply_to: each for name in AGENTS for each in await store.receipts(name)}
+        receipts = {item.in_reply_to: item for name in AGENTS for item in await store.receipts(name)}
     _drop(folder, "msg_later.json", "is imported later")
     return places, receipts
 
@@ -101,18 +101,18 @@ async def check(
                 stored[message.message.id] = (message.place, message.message.payload)
         stored = {name: place for name, place in stored.items() if not name.startswith("foreign_")}
         assert stored == places
-        latest = {each.in_reply_to: each for name in AGENTS for each in await store.receipts(name)}
+        latest = {item.in_reply_to: item for name in AGENTS for item in await store.receipts(name)}
         assert latest == receipts
         assert "coder" in (await store.state())["agents"]
         assert (await store.verify()).problems == []
         surface = FileSurface(store)
         await surface.sync()
         await surface.close()
-        payloads = [each.message.payload for each in await store.peek("coder")]
+        payloads = [item.message.payload for item in await store.peek("coder")]
         assert sorted(payloads) == ["is imported later", "waits", "was dropped", "was released"]
         again = Draft(action="delegate_task", payload="twice", idempotency_key="again")
         assert (await store.send(again, sender="lead", recipient="coder")).duplicate
-        assert [each.message.payload for each in await store.claim("coder")] == ["was released"]
+        assert [item.message.payload for item in await store.claim("coder")] == ["was released"]
     assert not (folder / ".switchboard/keys").exists()
     assert (folder / ".switchboard/old-mail/archive/coder").is_dir()
 
@@ -120,7 +120,7 @@ async def check(
 async def test_every_kind_of_message_is_read_with_its_receipts(tmp_path: Path, database_target: str) -> None:
     places, receipts = await make_old_tree(tmp_path)
     assert {place for place, _ in places.values()} == {"inbox", "claimed", "archive", "deadletter"}
-    assert {each.status for each in receipts.values()} == {
+    assert {item.status for item in receipts.values()} == {
         "delivered",
         "refused",
         "done",

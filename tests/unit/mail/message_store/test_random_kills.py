@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.database import database, writer
+from switchboard_mcp.database import database, job_threads
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.message_store.store import MessageStore
 from switchboard_mcp.mail.messages import Draft
@@ -32,7 +32,7 @@ async def kill_scenario(target: str, folder: str, report: Callable[[object], Non
     """Send, claim and settle in a random order; run by `tests.kills`."""
     generator = random.Random(os.getpid())
     # A server that was killed may take long to start on a busy machine.
-    database.OPEN_S = writer.RECONNECT_S = PATIENCE_S
+    database.OPEN_S = job_threads.RECONNECT_S = PATIENCE_S
     name = f"worker-{os.getpid()}-{os.urandom(3).hex()}"
     async with await MessageStore.open(folder, database=target, watch=False) as store:
         await store.register("coder")

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from switchboard_mcp.database.clocks import MachineClocks
+from switchboard_mcp.database.machine_clocks import MachineClocks
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.message_store import state, upkeep
+from switchboard_mcp.mail.message_store import aging, state_documents
 from switchboard_mcp.mail.message_store.store import MessageStore
 from switchboard_mcp.mail.message_store.usage import MailQuotas
 from switchboard_mcp.mail.messages import Delivery, Draft, FileAttachment, MailMessage, Priority
@@ -129,12 +129,12 @@ async def test_expired_claims_return_to_their_place_and_the_fifth_is_a_dead_lett
     with pytest.raises(SwitchboardError) as refusal:
         await store.ack("coder", first, fence=fences[0])
     assert code_of(refusal) == "mail_lease_lost"
-    assert [each.message.id for each in await store.claim("coder", limit=9)] == [second]
+    assert [item.message.id for item in await store.claim("coder", limit=9)] == [second]
     (dead,) = await store.dead_letters("coder")
     assert (dead.id, "5 times" in dead.reason) == (first, True)
     assert (await store.receipts("lead", ids=[first]))[0].status == "failed"
     await store.requeue("coder", first)
-    assert [each.message.id for each in await store.claim("coder")] == [first]
+    assert [item.message.id for item in await store.claim("coder")] == [first]
 
 
 async def test_a_lease_is_renewed_and_released_by_its_holder_alone(store: MessageStore, clock: Clock) -> None:
@@ -171,7 +171,7 @@ async def test_leases_go_on_after_a_start_of_the_machine(
                 await store.claim("coder", lease_s=60)
                 clock.move(20)
             elif store.database.engine.dialect == "sqlite":
-                assert await store.database.read(upkeep.next_expiry) == 40_000
+                assert await store.database.read(aging.next_expiry) == 40_000
 
 
 async def test_rejected_mail_is_a_dead_letter_and_withdrawn_mail_is_never_claimed(
@@ -182,8 +182,8 @@ async def test_rejected_mail_is_a_dead_letter_and_withdrawn_mail_is_never_claime
     await store.withdraw("coder", recalled, outcome="recalled", sender="lead")
     (claimed,) = await store.claim("coder", limit=9)
     await store.ack("coder", rejected, fence=claimed.fence, outcome="rejected", summary="No\0\ud800")
-    assert [(each.id, each.reason) for each in await store.dead_letters("coder")] == [(rejected, "No?")]
-    statuses = {each.in_reply_to: each.status for each in await store.receipts("lead")}
+    assert [(item.id, item.reason) for item in await store.dead_letters("coder")] == [(rejected, "No?")]
+    statuses = {item.in_reply_to: item.status for item in await store.receipts("lead")}
     assert statuses == {rejected: "rejected", recalled: "recalled"}
 
 
@@ -201,7 +201,7 @@ async def test_rules_change_and_refuse_messages_and_skip_answers(tmp_path: Path,
             await store.send(draft("bad"), sender="lead", recipient="coder")
         assert code_of(refusal) == "mail_forbidden"
         await store.send(draft("bad answer", answers=True), sender="lead", recipient="coder")
-        personas = [each.message.persona for each in await store.peek("coder")]
+        personas = [item.message.persona for item in await store.peek("coder")]
     assert personas == ["You code.", None]
 
 
@@ -219,7 +219,7 @@ async def test_quotas_refuse_what_does_not_fit_and_count_what_is_settled(
         await store.withdraw("coder", sent[0], outcome="recalled")
         # In one group, the later ones are refused.
         answers = await asyncio.gather(*(send(store) for _ in range(3)), return_exceptions=True)
-        assert [type(each) for each in answers] == [str, SwitchboardError, SwitchboardError]
+        assert [type(item) for item in answers] == [str, SwitchboardError, SwitchboardError]
         await store.send(draft(), sender="coder", recipient="lead")
         with pytest.raises(SwitchboardError) as refusal:
             await store.send(draft(), sender="coder", recipient="lead")
@@ -234,7 +234,7 @@ async def test_attachments_are_read_back_and_checked(store: MessageStore, tmp_pa
     await store.send(
         Draft(action="delegate_task", payload="See", attachment=file), sender="lead", recipient="coder"
     )
-    first, second = [each.message for each in await store.peek("coder")]
+    first, second = [item.message for item in await store.peek("coder")]
     assert len(first.payload) < 3_000
     assert await store.attachment(first) == long.encode()
     assert await store.attachment(second) == file.data
@@ -249,12 +249,12 @@ async def test_attachments_are_read_back_and_checked(store: MessageStore, tmp_pa
 
 
 async def test_state_is_changed_in_the_transaction_of_what_is_sent(store: MessageStore) -> None:
-    await store.update(lambda each: each.setdefault("teams", {}).update(a={"members": ["lead"]}, b={}))
-    await store.update(lambda each: each["teams"].pop("b"))
+    await store.update(lambda item: item.setdefault("teams", {}).update(a={"members": ["lead"]}, b={}))
+    await store.update(lambda item: item["teams"].pop("b"))
     assert await store.state() == {"teams": {"a": {"members": ["lead"]}}}
 
     def work(tx: object) -> None:
-        state.update(tx, lambda each: each["teams"].update(c={}))  # type: ignore[arg-type]
+        state_documents.update(tx, lambda item: item["teams"].update(c={}))  # type: ignore[arg-type]
         raise KeyError("then it fails")
 
     with pytest.raises(KeyError):
@@ -274,15 +274,15 @@ async def test_search_finds_words_senders_threads_and_places_in_small_and_large_
     await store.withdraw("coder", ids[3], outcome="recalled")
     for limit in (1_000, 10):
         monkeypatch.setattr("switchboard_mcp.mail.message_store.reading.MAX_RANKED", limit)
-        assert {each.message.id for each in await store.search("coder", "zebraxh")} == {ids[7], reply.id}
+        assert {item.message.id for item in await store.search("coder", "zebraxh")} == {ids[7], reply.id}
         assert len(await store.search("coder", "common", limit=50)) >= 10
         assert await store.search("coder", "absent") == []
-        assert [each.message.id for each in await store.search("coder", "zebraxd", limit=1)] == [ids[3]]
-    assert [each.message.id for each in await store.search("coder", limit=2)] == [reply.id, ids[29]]
-    assert [each.message.id for each in await store.search("coder", thread=ids[7])] == [reply.id, ids[7]]
-    assert [each.message.id for each in await store.search("coder", sender="coder")] == [reply.id]
-    assert [each.message.id for each in await store.search("coder", action="status_update")] == [reply.id]
-    assert [each.message.id for each in await store.search("coder", places=("archive",))] == [ids[3]]
+        assert [item.message.id for item in await store.search("coder", "zebraxd", limit=1)] == [ids[3]]
+    assert [item.message.id for item in await store.search("coder", limit=2)] == [reply.id, ids[29]]
+    assert [item.message.id for item in await store.search("coder", thread=ids[7])] == [reply.id, ids[7]]
+    assert [item.message.id for item in await store.search("coder", sender="coder")] == [reply.id]
+    assert [item.message.id for item in await store.search("coder", action="status_update")] == [reply.id]
+    assert [item.message.id for item in await store.search("coder", places=("archive",))] == [ids[3]]
 
 
 async def test_pruning_removes_old_settled_mail_with_its_words_and_attachments(
@@ -295,21 +295,21 @@ async def test_pruning_removes_old_settled_mail_with_its_words_and_attachments(
     clock.move(1_000)
     await store.withdraw("coder", new, outcome="recalled")
     assert await store.prune(500) == 1
-    assert [each.message.id for each in await store.search("coder", "words")] == [new]
-    assert {each.in_reply_to for each in await store.receipts("lead")} == {kept, new}
+    assert [item.message.id for item in await store.search("coder", "words")] == [new]
+    assert {item.in_reply_to for item in await store.receipts("lead")} == {kept, new}
     assert (await store.verify()).problems == []
     assert (await store.verify()).messages == 2
 
 
 async def test_deadlines_are_found_once_and_only_for_open_messages(store: MessageStore, clock: Clock) -> None:
-    late, settled = [await send(store, each, ackBy="2030-03-17T18:00:00Z") for each in ("late", "settled")]
+    late, settled = [await send(store, item, ackBy="2030-03-17T18:00:00Z") for item in ("late", "settled")]
     await send(store, "later", ackBy="2031-01-01")
     await store.withdraw("coder", settled, outcome="recalled")
     clock.move(1_000)
-    (due,) = await store.database.read(upkeep.overdue)
+    (due,) = await store.database.read(aging.overdue)
     assert due.message.message.id == late
-    await store.write(lambda tx: upkeep.clear_deadline(tx, due.message.order))
-    assert await store.database.read(upkeep.overdue) == []
+    await store.write(lambda tx: aging.clear_deadline(tx, due.message.order))
+    assert await store.database.read(aging.overdue) == []
 
 
 async def test_removing_an_agent_by_force_rejects_its_mail(store: MessageStore) -> None:
@@ -335,9 +335,9 @@ async def test_waiting_ends_with_a_message_of_another_process_or_an_expired_leas
         waiting = asyncio.create_task(mine.wait("coder", PATIENCE_S))
         await asyncio.sleep(0)
         await other.send(draft("wake up"), sender="lead", recipient="coder")
-        assert [each.message.payload for each in await waiting] == ["wake up"]
+        assert [item.message.payload for item in await waiting] == ["wake up"]
         await other.claim("coder", lease_s=0.2)
-        assert [each.message.payload for each in await mine.wait("coder", PATIENCE_S)] == ["wake up"]
+        assert [item.message.payload for item in await mine.wait("coder", PATIENCE_S)] == ["wake up"]
 
 
 async def test_claims_and_listings_keep_the_order_of_each_sender_like_a_model(store: MessageStore) -> None:
@@ -346,7 +346,7 @@ async def test_claims_and_listings_keep_the_order_of_each_sender_like_a_model(st
     priorities: list[Priority] = ["low", "normal", "normal", "normal", "high", "urgent"]
     ranks = {"low": -1, "normal": 0, "high": 1, "urgent": 2}
     waiting: list[tuple[int, str, int, str]] = []  # order, sender, rank, id
-    held: list[tuple[tuple[int, str, int, str], int]] = []
+    leased: list[tuple[tuple[int, str, int, str], int]] = []
     stood_in = 0
     for step in range(260):
         kind = generator.random()
@@ -357,21 +357,21 @@ async def test_claims_and_listings_keep_the_order_of_each_sender_like_a_model(st
         elif kind < 0.85:
             expected = _claim_order(waiting)[:2]
             claimed = await store.claim("coder", limit=2)
-            assert [each.message.id for each in claimed] == [each[3] for each in expected], step
-            stood_in += sum(each[2] < 1 for each in expected)
-            for each, lease in zip(expected, claimed, strict=True):
-                waiting.remove(each)
-                held.append((each, lease.fence))
-        elif held:
-            each, fence = held.pop(generator.randrange(len(held)))
+            assert [item.message.id for item in claimed] == [item[3] for item in expected], step
+            stood_in += sum(item[2] < 1 for item in expected)
+            for item, lease in zip(expected, claimed, strict=True):
+                waiting.remove(item)
+                leased.append((item, lease.fence))
+        elif leased:
+            item, fence = leased.pop(generator.randrange(len(leased)))
             if generator.random() < 0.5:
-                await store.release("coder", each[3], fence=fence)
-                waiting.append(each)
+                await store.release("coder", item[3], fence=fence)
+                waiting.append(item)
             else:
-                await store.ack("coder", each[3], fence=fence)
+                await store.ack("coder", item[3], fence=fence)
         if step % 20 == 0:
-            listed = [each.message.id for each in await store.peek("coder")]
-            assert listed == [each[3] for each in _claim_order(waiting)][:100], step
+            listed = [item.message.id for item in await store.peek("coder")]
+            assert listed == [item[3] for item in _claim_order(waiting)][:100], step
     assert stood_in > 10
     assert (await store.verify()).problems == []
 
@@ -381,8 +381,8 @@ def _claim_order(waiting: list[tuple[int, str, int, str]]) -> list[tuple[int, st
     left = sorted(waiting)
     order = []
     while left:
-        top = min(left, key=lambda each: (-each[2], each[0]))
-        oldest = next(each for each in left if each[1] == top[1])
+        top = min(left, key=lambda item: (-item[2], item[0]))
+        oldest = next(item for item in left if item[1] == top[1])
         left.remove(oldest)
         order.append(oldest)
     return order
@@ -392,10 +392,10 @@ async def test_messages_of_each_sender_are_accepted_and_claimed_in_order_by_many
     tmp_path: Path, database_target: str
 ) -> None:
     async with (
-        await MessageStore.open(str(tmp_path), database=database_target) as one,
+        await MessageStore.open(str(tmp_path), database=database_target) as first_store,
         await MessageStore.open(str(tmp_path), database=database_target) as two,
     ):
-        await one.register("coder")
+        await first_store.register("coder")
 
         async def send_all(sender: str, store: MessageStore) -> None:
             for number in range(20):
@@ -405,21 +405,21 @@ async def test_messages_of_each_sender_are_accepted_and_claimed_in_order_by_many
 
         async def claim_all(store: MessageStore) -> None:
             while len(claims) < 160:
-                for each in await store.claim("coder", limit=3):
-                    claims.append((each.fence, each.message.sender, each.message.payload))
-                    await store.ack("coder", each.message.id, fence=each.fence)
+                for item in await store.claim("coder", limit=3):
+                    claims.append((item.fence, item.message.sender, item.message.payload))
+                    await store.ack("coder", item.message.id, fence=item.fence)
 
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(
-                *(send_all(f"s{number}", (one, two)[number % 2]) for number in range(8)),
-                *(claim_all(store) for store in (one, two, one)),
+                *(send_all(f"s{number}", (first_store, two)[number % 2]) for number in range(8)),
+                *(claim_all(store) for store in (first_store, two, first_store)),
             )
         by_sender: dict[str, list[int]] = defaultdict(list)
         for _, sender, payload in sorted(claims):
             by_sender[sender].append(int(payload))
         assert by_sender == {f"s{number}": list(range(20)) for number in range(8)}
         assert len({fence for fence, _, _ in claims}) == 160
-        assert (await one.verify()).problems == []
+        assert (await first_store.verify()).problems == []
 
 
 async def test_a_dead_letter_is_reported_to_whoever_opened_the_store(
@@ -435,4 +435,4 @@ async def test_a_dead_letter_is_reported_to_whoever_opened_the_store(
             await store.claim("coder", lease_s=1)
             clock.move(2)
         assert await store.claim("coder") == []
-    assert [(each.agent, each.id) for each in deliveries] == [("coder", message)]
+    assert [(item.agent, item.id) for item in deliveries] == [("coder", message)]

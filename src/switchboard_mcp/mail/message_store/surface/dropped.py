@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import agent_name
-from switchboard_mcp.database.clocks import iso_time
-from switchboard_mcp.database.engine import Transaction
+from switchboard_mcp.database.machine_clocks import iso_time
+from switchboard_mcp.database.transactions import Transaction
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
 from switchboard_mcp.mail.message_store import rows
-from switchboard_mcp.mail.message_store.sending import DeliveryPolicy, OutgoingMessage
+from switchboard_mcp.mail.message_store.accepting import DeliveryPolicy, OutgoingMessage
 from switchboard_mcp.mail.message_store.surface.folders import TAKEN, MailFolders, put_back
 from switchboard_mcp.mail.message_store.usage import count_refused
 from switchboard_mcp.mail.messages import Delivery, MailMessage
@@ -195,14 +195,14 @@ def foreign_name(order: int, name: str) -> str:
 def take_away(folders: MailFolders, file: DroppedFile) -> None:
     """Remove a file that was accepted, unless its author has replaced it meanwhile: that one is a new file."""
     folder = folders.folder("inbox", file.agent)
-    taken = f"{TAKEN}{os.urandom(4).hex()}.{file.name[-200:]}"
+    lease = f"{TAKEN}{os.urandom(4).hex()}.{file.name[-200:]}"
     try:
-        os.rename(os.path.join(folder, file.name), os.path.join(folder, taken))
-        info = os.lstat(os.path.join(folder, taken))
+        os.rename(os.path.join(folder, file.name), os.path.join(folder, lease))
+        info = os.lstat(os.path.join(folder, lease))
         if (info.st_ino, info.st_mtime_ns) == (file.inode, file.mtime_ns):
-            os.unlink(os.path.join(folder, taken))
+            os.unlink(os.path.join(folder, lease))
         else:
-            put_back(folder, taken, file.name)
+            put_back(folder, lease, file.name)
     except OSError:
         pass  # Its author has removed it.
 

@@ -10,16 +10,16 @@ import os
 import time
 from asyncio import Event, Lock, TimerHandle, create_task, gather, get_running_loop, timeout
 from asyncio import Task as AsyncTask
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import TypeVar
 
 import msgspec
 
 from switchboard_mcp.config.agent_names import is_agent_name
-from switchboard_mcp.database.engine import Transaction, placeholders
 from switchboard_mcp.database.file_lock import FileLock
+from switchboard_mcp.database.transactions import Transaction, placeholders
 from switchboard_mcp.errors import SwitchboardError, failure
-from switchboard_mcp.mail.message_store import claims, rows, state
+from switchboard_mcp.mail.message_store import leases, rows, state_documents
 from switchboard_mcp.mail.message_store.rows import MessageRow
 from switchboard_mcp.mail.message_store.store import MessageStore
 from switchboard_mcp.mail.message_store.surface import dropped
@@ -75,7 +75,7 @@ class FileSurface:
     async def start(self) -> None:
         """Import, show and watch from now on, once no other process does."""
         self._unsubscribe = self._store.database.listen(self._hear)
-        await self._try_to_hold()
+        await self._try(self._try_to_hold)
 
     async def _try_to_hold(self) -> None:
         self._is_holder = self._is_holder or self._lock.try_acquire()
@@ -142,16 +142,22 @@ class FileSurface:
         if self._is_holder and self._timer is None:
             self._timer = self._loop.call_later(SHOW_S, self._begin, self._pass_due)
 
-    def _begin(self, work: Callable[[], object]) -> None:
+    def _begin(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         self._timer = None
-        self._task = create_task(work())  # type: ignore[arg-type]
+        self._task = create_task(self._try(work))
+
+    async def _try(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do something; if the database or a folder cannot be used now, look at everything a little later."""
+        try:
+            await work()
+        except (SwitchboardError, OSError):
+            self._due.add("")
+            retry = self._pass_due if self._is_holder else self._try_to_hold
+            self._timer = self._timer or self._loop.call_later(RETRY_S, self._begin, retry)
 
     async def _pass_due(self) -> None:
         due, self._due = self._due, set()
-        try:
-            await self.pass_all(None if "" in due else due - {"*"})
-        except SwitchboardError:
-            self._note("")  # The database cannot be used now.
+        await self.pass_all(None if "" in due else due - {"*"})
 
     def _watch(self) -> None:
         if not self._source.open():
@@ -189,10 +195,10 @@ class FileSurface:
         """Make the folders of all agents, or of some, equal to the database."""
         async with self._pass:
             names = set(await self._run(self._folders.agents))
-            known = set(await self._store.agents())
-            for agent in names - known:
+            registered = set(await self._store.agents())
+            for agent in names - registered:
                 await self._store.register(agent)
-            agents = names | known
+            agents = names | registered
             for agent in sorted(agents if only is None else agents & set(only)):
                 await self._pass_agent(agent)
             await self._export()
@@ -258,7 +264,7 @@ class FileSurface:
             for order in waiting:
                 row = tx.row(f"SELECT {rows.COLUMNS} FROM message WHERE ord = ? AND place = 'inbox'", order)
                 if row is not None:
-                    claims.settle_by_file(tx, rows.row_of(row))
+                    leases.settle_by_file(tx, rows.row_of(row))
 
         if waiting:
             await self._store.write(settle)
@@ -320,7 +326,7 @@ class FileSurface:
                 row = tx.row(f"SELECT {rows.COLUMNS} FROM message WHERE ord = ? AND place = 'inbox'", order)
                 if row is not None:
                     text = f"Its file was removed {MAX_REMOVALS} times. Move it to archive/ to settle it."
-                    claims.dead_letter(tx, rows.row_of(row), "failed", failure("mail_message_invalid", text))
+                    leases.dead_letter(tx, rows.row_of(row), "failed", failure("mail_message_invalid", text))
 
             await self._store.write(work)
 
@@ -328,7 +334,7 @@ class FileSurface:
 
     async def _export(self) -> None:
         """Write receipts, settled messages and the state, of what has changed since the last pass."""
-        document = await self._store.read_rows(state.load)
+        document = await self._store.read_rows(state_documents.load)
         await self._run(lambda: self._write_state(document))
         touched: set[tuple[str, str]] = set()
         while sent := await self._store.read_rows(
@@ -362,14 +368,14 @@ class FileSurface:
             since, last = pairs[-1][0].settled_at or 0, pairs[-1][0].order
             if since > self._settled_to:
                 self._settled_to = since
-                self._settled_last = {each for each in self._settled_last if each[0] == since}
+                self._settled_last = {item for item in self._settled_last if item[0] == since}
             self._settled_last |= {(row.settled_at, row.order) for row, _ in new if row.settled_at == since}
 
     def _trim(self, touched: set[tuple[str, str]]) -> None:
         for place, agent in touched:
             self._folders.trim(place, agent)
 
-    def _write_state(self, document: state.State) -> None:
+    def _write_state(self, document: state_documents.State) -> None:
         path = os.path.join(self._store.path, "state.json")
         data = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
         try:

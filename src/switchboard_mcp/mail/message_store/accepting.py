@@ -10,11 +10,11 @@ from os import urandom
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard_mcp.database.engine import Transaction
+from switchboard_mcp.database.transactions import Transaction
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail.message_store import rows
+from switchboard_mcp.mail.message_store.mail_tables import RANKS
 from switchboard_mcp.mail.message_store.rows import MessageRow
-from switchboard_mcp.mail.message_store.tables import RANKS
 from switchboard_mcp.mail.message_store.usage import MailQuotas, count_stored, require_room
 from switchboard_mcp.mail.messages import (
     MAX_ATTACHMENT_BYTES,

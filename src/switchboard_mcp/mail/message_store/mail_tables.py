@@ -7,8 +7,8 @@ milliseconds of the wall clock but `lease_ends`, which is in the clock that is n
 
 from __future__ import annotations
 
-from switchboard_mcp.database.engine import Connection
-from switchboard_mcp.database.schema import Part
+from switchboard_mcp.database.table_versions import Part
+from switchboard_mcp.database.transactions import Connection
 
 RANKS = {"low": -1, "normal": 0, "high": 1, "urgent": 2}
 # Kept in `usage` under this name: all messages that are stored.

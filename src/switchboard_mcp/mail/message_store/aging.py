@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from switchboard_mcp.database.engine import Row, Transaction, placeholders
+from switchboard_mcp.database.transactions import Row, Transaction, placeholders
 from switchboard_mcp.errors import failure, refused
 from switchboard_mcp.mail.message_store import rows
-from switchboard_mcp.mail.message_store.claims import dead_letter
+from switchboard_mcp.mail.message_store.leases import dead_letter
 from switchboard_mcp.mail.message_store.reading import set_meta, text_to_index, unread_problem
 from switchboard_mcp.mail.message_store.usage import count_removed, count_waiting
 from switchboard_mcp.mail.messages import StoredMessage
@@ -32,7 +32,7 @@ def overdue(tx: Transaction, limit: int = 100) -> list[Overdue]:
         limit,
     )
     times: dict[int, int] = dict(due)
-    return [Overdue(each, times[each.order]) for each in rows.load(tx, list(times))]
+    return [Overdue(item, times[item.order]) for item in rows.load(tx, list(times))]
 
 
 def clear_deadline(tx: Transaction, order: int) -> None:

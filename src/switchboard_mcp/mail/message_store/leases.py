@@ -12,12 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard_mcp.config.agent_names import SYSTEM
-from switchboard_mcp.database.clocks import iso_time
-from switchboard_mcp.database.engine import Transaction, placeholders
+from switchboard_mcp.database.machine_clocks import iso_time
+from switchboard_mcp.database.transactions import Transaction, placeholders
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail.message_store import rows
+from switchboard_mcp.mail.message_store.accepting import DeliveryPolicy, OutgoingMessage
 from switchboard_mcp.mail.message_store.rows import MessageRow
-from switchboard_mcp.mail.message_store.sending import DeliveryPolicy, OutgoingMessage
 from switchboard_mcp.mail.message_store.usage import count_waiting
 from switchboard_mcp.mail.messages import Acked, Claimed, Delivery, Draft, MailMessage, Outcome
 from switchboard_mcp.mail.store.filenames import MAX_RETURNS
@@ -62,9 +62,9 @@ class ClaimRequest:
             if not self._take_file(self.agent, rows.file_name(row.order, row.id)):
                 settle_by_file(tx, row)
                 continue
-            taken = self._lease(tx, row)
-            if taken is not None:
-                claimed.append(taken)
+            lease = self._lease(tx, row)
+            if lease is not None:
+                claimed.append(lease)
             if len(claimed) >= self.limit:
                 break
         return claimed

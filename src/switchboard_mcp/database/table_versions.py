@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from switchboard_mcp.database.engine import Connection, Row, StorageError
+from switchboard_mcp.database.transactions import Connection, Row, StorageError
 
 VERSIONS = "CREATE TABLE IF NOT EXISTS schema_version (part TEXT PRIMARY KEY, major INTEGER, version INTEGER)"
 READ_VERSIONS = "SELECT part, major, version FROM schema_version"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from switchboard_mcp.database.engine import Transaction
+from switchboard_mcp.database.transactions import Transaction
 
 T = TypeVar("T")
 State = dict[str, Any]

@@ -16,7 +16,7 @@ from itertools import chain, repeat
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from switchboard_mcp.database.engine import Engine, StorageError, Transaction
+from switchboard_mcp.database.transactions import Engine, StorageError, Transaction
 from switchboard_mcp.errors import SwitchboardError
 
 T = TypeVar("T")
