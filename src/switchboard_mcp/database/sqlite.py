@@ -183,9 +183,7 @@ class SqliteEngine:
         if not is_ours:
             # SQLite would write into the removed file, which nobody else sees.
             text = f"{self.path} was removed or replaced while it was open."
-            raise StorageError(
-                text, "Run `switchboard mail backup FILE` in this session first, then restart."
-            )
+            raise StorageError(text, "This process alone can still copy it; then restart.")
 
     def commit(self, tx: Transaction, *, durable: bool) -> None:
         """Commit under the lock, sync after it, wake listeners."""

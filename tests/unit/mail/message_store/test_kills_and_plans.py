@@ -96,7 +96,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(targets: Targets, tmp_path
     ):
         attempts += 1
         asyncio.run(_check(attempt.target, str(tmp_path), attempt.reports))
-    assert attempts > 10
+    assert attempts > 4
 
 
 @pytest.mark.soak("crashes")
