@@ -30,7 +30,7 @@ from switchboard_mcp.observability.log import Log
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard.call_log import CallLog
 from switchboard_mcp.server.dashboard.login_link import enable_dashboard
-from switchboard_mcp.server.http import server_info
+from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.server.http.bind import BindAddress, bind
 from switchboard_mcp.server.http.front import HttpServer
 from switchboard_mcp.server.http.sessions import check_replica_name
@@ -84,6 +84,7 @@ async def serve_http(
             log.info("stopping")
         finally:
             server_info.remove(address.folder)
+            auth.remove_token(address.folder, address.tokens)
             await front.stop()
             sweeper.cancel()
             if relay is not None:

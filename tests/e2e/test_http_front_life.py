@@ -41,6 +41,7 @@ def test_where_it_serves_is_in_a_file_until_it_ends(workspace: Path) -> None:
         assert answer["startedAt"].endswith("Z")
         assert stop(web.process) == 0
     assert not (folder / "server_info.json").exists()
+    assert not (folder / "auth_token").exists()
 
 
 @each_case(

@@ -54,6 +54,10 @@ NEVER_LOG = (
     "bearer",
     "jwt",
     "webhook",
+    "accesscode",
+    "mnemonic",
+    "passwort",
+    "pgpass",
 )
 # The same for names that end with one of these words: within longer words they mean something else.
 LAST_WORDS = frozenset({"pass", "pwd", "pw", "pin", "otp", "dsn", "pat", "cred", "creds"})
@@ -74,6 +78,9 @@ _STRICT_TERMS = (
     "privatekey",
     "accesskey",
     "accountkey",
+    "accesscode",
+    "mnemonic",
+    "pgpass",
 )
 
 # The start of a word: what follows is not the middle of a longer one.
@@ -132,10 +139,11 @@ _SHAPE_PATTERN = "|".join(pattern for pattern, _ in _SHAPES)
 _SHAPE_SIGNS = tuple(sign for _, signs in _SHAPES for sign in signs)
 _NAME_SIGNS = (
     *("token", "secret", "pass", "authoriz", "cookie", "key", "cred", "webhook", "session", "jwt", "bearer"),
-    *("connection", "pwd", "pw", "pin", "otp", "dsn", "pat"),
+    *("connection", "pwd", "pw", "pin", "otp", "dsn", "pat", "mnemonic", "access"),
 )
 _NAME_TERM = (
-    r"(?:(?i:token|secret|passw|passphrase|passcode|authoriz|cookie|credential|webhook|jwt|bearer|session[_.-]?id"
+    r"(?:(?i:token|secret|passw|pgpass|mnemonic|access[ _.-]?code|passphrase"
+    r"|passcode|authoriz|cookie|credential|webhook|jwt|bearer|session[_.-]?id"
     r"|(?:api|private|access|account|signing|encryption)[ _.-]?key|connection[_.-]?string)"
     r"|(?i:pass|pwd|pw|pin|otp|dsn|pat|creds?)(?![\w.-]))"
 )

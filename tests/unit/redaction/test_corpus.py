@@ -29,6 +29,7 @@ NAMES = (
         "PASSCODE",
     ),
     *("SENTRY_DSN", "DATABASE_DSN", "dsn", "SLACK_WEBHOOK_URL", "discord_webhook", "GH_PAT", "AWS_CREDS"),
+    *("PGPASS", "ACCESS_CODE", "MNEMONIC", "PASSWORT"),
 )
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n" + "\n".join(f"{n:02d}Abc/def+Ghi{n * 7919:040d}" for n in range(30))
 VALUES = (

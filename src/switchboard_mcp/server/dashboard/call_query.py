@@ -130,7 +130,9 @@ def latencies(calls: Iterable[Numbered], conditions: CallFilter) -> list[Subtool
         entry.max = max(entry.max, round(ms, 2))
         entry.bins[bisect_left(BOUNDS, ms)] += 1
     for entry in by_subtool.values():
-        entry.p50, entry.p95, entry.p99 = (percentile(entry.bins, part) for part in (0.5, 0.95, 0.99))
+        # The bounds of the bins are above what was measured in them.
+        parts = (min(percentile(entry.bins, part), entry.max) for part in (0.5, 0.95, 0.99))
+        entry.p50, entry.p95, entry.p99 = parts
     return sorted(by_subtool.values(), key=lambda entry: -entry.calls)
 
 

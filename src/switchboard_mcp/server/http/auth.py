@@ -11,6 +11,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from hmac import compare_digest
 
@@ -136,6 +137,13 @@ def write_token(folder: str) -> str:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     write_atomically(path, token.encode() + b"\n")
     return token
+
+
+def remove_token(folder: str, table: TokenTable) -> None:
+    """Remove the file of the token of this start, unless another server has written it meanwhile."""
+    with suppress(OSError, ValueError):
+        if table.principal(read_token(folder).encode()) == "":
+            os.unlink(os.path.join(folder, FILE))
 
 
 def read_token(folder: str) -> str:
