@@ -170,7 +170,7 @@ class Gateway:
     def _watch_first_tools(self) -> None:
         """Announce a changed tool list when the tools of certain children become known for the first time."""
         for suite in self.all_suites.values():
-            if suite.exposure == "auto" or suite.pins is not None or suite.twins is not None:
+            if suite.exposure == "auto" or suite.direct or suite.pins is not None or suite.twins is not None:
                 tell = partial(self.on_list_changed, suite.source, TOOLS_CHANGED, first=True)
                 suite.child.inventory.on_first_snapshot = tell
 

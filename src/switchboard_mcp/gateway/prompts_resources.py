@@ -169,6 +169,13 @@ def find_resource(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None
     return ResolvedName(direct[0], uri, RESOURCES) if len(direct) == 1 else None
 
 
+def may_offer(match: ResolvedName) -> bool:
+    """Return False if the child's lists are known, and no resource or template of theirs has the URI."""
+    if not match.suite.child.inventory.is_complete:
+        return True
+    return _lists_resource(match.suite, match.name) or _has_matching_template(match.suite, match.name)
+
+
 def _lists_resource(suite: ChildSuite, uri: str) -> bool:
     offer = suite.child.inventory
     return uri in offer.names(RESOURCES) or uri in offer.names(TEMPLATES)

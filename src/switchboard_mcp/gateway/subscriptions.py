@@ -72,7 +72,10 @@ def listen(gateway: Gateway, inbound: IncomingRequest) -> None:
     honoured = {
         uri: match
         for uri, match in resolved
-        if match is not None and match.is_permitted and may_subscribe(match.suite.child.snapshot)
+        if match is not None
+        and match.is_permitted
+        and may_subscribe(match.suite.child.snapshot)
+        and prompts_resources.may_offer(match)
     }
     if honoured:
         acknowledged["resourceSubscriptions"] = list(honoured)

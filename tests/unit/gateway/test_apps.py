@@ -120,6 +120,17 @@ def test_a_page_calls_the_tools_of_its_own_child(board: Board) -> None:
     assert host.error(host.ask("tools/call", {"name": "secret", "arguments": {}}))["code"] == -32602
 
 
+@each_case("exposure", ["suite", "direct"], board=open_board)
+def test_a_page_with_the_name_of_a_child_is_never_that_of_another(board: Board, exposure: str) -> None:
+    add(board, "dash", tools=[PLAIN])
+    add(board, "evil", exposure=exposure)
+    known(board, "dash")
+    host = board.host(capabilities=SHOWS)
+    host.get("tools/list")
+    answer = host.answer(host.ask("resources/read", {"uri": PAGE}))
+    assert "evil" not in json.dumps(answer)
+
+
 def test_two_children_with_the_same_page_and_names_are_kept_apart(board: Board) -> None:
     add(board, "one")
     add(board, "two")

@@ -190,7 +190,7 @@ def test_a_child_that_cannot_be_started_does_not_hide_the_others(board: Board) -
     )
     board.child("fine", exposure="direct")
     host = board.host()
-    assert tool_names(host) == ["echo"]
+    assert tool_names(host) == ["broken_suite", "echo"]
     assert broken.runs
 
 
@@ -265,7 +265,7 @@ def test_a_call_that_waits_for_a_child_can_be_cancelled(board: Board) -> None:
     assert list(host.session.in_flight) == [b"1", b"2"]
     host.cancel(called)
     kid.server.refuse(kid.server.last("initialize"), -32000)
-    assert [tool["name"] for tool in host.result(listed)["tools"]] == ["other_suite"]
+    assert [tool["name"] for tool in host.result(listed)["tools"]] == ["other_suite", "kid_suite"]
     assert host.answer(called) is None
     assert host.session.in_flight == {}
 
@@ -419,3 +419,27 @@ def test_further_members_of_lists_pass_if_there_is_one_child(board: Board) -> No
     host = board.host()
     assert host.get("tools/list") == {"tools": [{"name": "x"}], "vendor": {"n": 1}, "_meta": {"v/x": 2}}
     assert host.get("prompts/list") == {"prompts": [{"name": "x"}], "vendor": {"n": 1}, "_meta": {"v/x": 2}}
+
+
+# --- children that cannot start ----------------------------------------------------------------------------
+
+
+def test_a_child_that_cannot_start_shows_its_suite_which_says_why_until_it_starts(board: Board) -> None:
+    fails = True
+
+    def script(message: Json) -> Json | None:
+        refused = {"error": {"code": -32000, "message": "no licence"}}
+        return refused if fails and message["method"] in ("initialize", "server/discover") else None
+
+    board.child(exposure="direct", script=script)
+    host = board.host()
+    assert [tool["name"] for tool in host.get("tools/list")["tools"]] == ["kid_suite"]
+    told = host.get("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}})
+    assert told["isError"]
+    assert "no licence" in told["content"][0]["text"]
+    fails = False
+    board.advance(3600)
+    host.ask("tools/call", {"name": "kid_suite", "arguments": {"action": "introspect"}})
+    board.advance(10)
+    assert host.heard("notifications/tools/list_changed")
+    assert [tool["name"] for tool in host.get("tools/list")["tools"]] == ["echo"]

@@ -315,3 +315,13 @@ def test_an_id_listens_once(board: Board) -> None:
     host.ask("subscriptions/listen", listen, id="x")
     assert host.error("x")["code"] == -32600
     assert len(host.heard("notifications/subscriptions/acknowledged")) == 1
+
+
+def test_a_resource_that_the_child_does_not_offer_is_not_acknowledged(board: Board) -> None:
+    child(board, exposure="direct")
+    host = board.host(modern=True)
+    host.get("resources/list")
+    wanted = {"notifications": {"resourceSubscriptions": [URI, "mem://unlisted"]}}
+    host.ask("subscriptions/listen", wanted)
+    (acknowledged,) = host.notifications("notifications/subscriptions/acknowledged")
+    assert acknowledged["notifications"] == {"resourceSubscriptions": [URI]}

@@ -60,13 +60,19 @@ def keeps_own_uri(suite: ChildSuite, uri: str, suites: Iterable[ChildSuite]) -> 
 def find_page(suites: Iterable[ChildSuite], uri: str) -> ResolvedName | None:
     """Return the child that has a page or a skill's file, by the URI that hosts use, or by its own if one has it."""
     candidates = list(suites)
-    owners = [suite for suite in candidates if suite.child.inventory.offers_resource(uri)]
-    direct = [suite for suite in owners if suite.direct]
     prefixed = [
         ResolvedName(suite, own, RESOURCES)
         for suite in candidates
         if (own := kept_schemes.child_uri(suite.child.name, uri)) is not None
     ]
+    named = [match.suite for match in prefixed]
+    # An address with the name of a child belongs to that child, also if another one offers it as its own.
+    owners = [
+        suite
+        for suite in candidates
+        if suite.child.inventory.offers_resource(uri) and (not named or suite in named)
+    ]
+    direct = [suite for suite in owners if suite.direct]
     if direct:
         return ResolvedName(direct[0], uri, RESOURCES)
     offered = [match for match in prefixed if match.suite.child.inventory.offers_resource(match.name)]

@@ -111,6 +111,11 @@ class ChildSuite:
             self._cost = SuiteCost.measure(self)
         return self._cost
 
+    @property
+    def has_failed(self) -> bool:
+        """True if it is exposed directly, and its child could not be started, so that there is nothing to expose."""
+        return self.direct and self.child.snapshot is None and self.child.last_failure is not None
+
     def lists_own_entries(self, method: str) -> bool:
         """Return whether the list of this method has entries of the child under their own names."""
         return self.direct or (method == TOOLS and self.pins is not None)
@@ -166,6 +171,8 @@ class ChildSuite:
             shown = self.twins.shown(self)
             if shown != self.twins.first_shown():
                 return True
+        if tools and self.exposure == "direct":
+            return self.child.last_failure is not None  # hosts have seen the suite that explains it
         if tools:
             return self.pins is not None or (self.exposure == "auto" and self.direct) or bool(self.ui_tools())
         # Lists wait for a child that is always direct, so no host has seen one without it.

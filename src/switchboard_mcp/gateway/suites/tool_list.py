@@ -86,7 +86,7 @@ class ToolListCache:
     def __init__(
         self,
         suites: Mapping[str, ChildSuite],
-        tools: Mapping[str, Suite],
+        tools: dict[str, Suite],
         behind: Mapping[str, ChildSuite],
         log: Log,
     ) -> None:
@@ -100,7 +100,7 @@ class ToolListCache:
         self._direct: dict[tuple[bool, HostExposure], dict[str, ResolvedName]] = {}
         self._is_host_aware = any(suite.exposure == "auto" for suite in suites.values())
         self._exposures: dict[HostTraits, HostExposure] = {}
-        self._snapshots: list[ServerSnapshot | None] = []
+        self._snapshots: list[ServerSnapshot | Failure | None] = []
         self._hidden: set[str] = set()  # children whose extensions are not announced, as logged
 
     def invalidate(self) -> None:
@@ -258,6 +258,8 @@ class ToolListCache:
 
     def _lists_suite(self, name: str, exposure: HostExposure) -> bool:
         suite = self._behind[name]
+        if suite.has_failed:  # it has nothing else to show, and its suite says why
+            return name in suite.listed_names()
         if suite.name in exposure.direct:
             return False
         return name in suite.listed_names() if suite.name in exposure.suites else suite.lists(name)
@@ -272,13 +274,22 @@ class ToolListCache:
 
     def _check_snapshots(self) -> None:
         """Drop the cache if a child has a new snapshot."""
-        snapshots = [suite.child.snapshot for suite in self._suites.values()]
+        snapshots = [suite.child.snapshot or suite.child.last_failure for suite in self._suites.values()]
         if (
             any(snapshot is not other for snapshot, other in zip(snapshots, self._snapshots, strict=False))
             or not self._snapshots
         ):
             self.invalidate()
             self._snapshots = snapshots
+            self._show_failed()
+
+    def _show_failed(self) -> None:
+        """Let hosts call the suites of children that are exposed directly as long as these cannot be started."""
+        for suite in self._suites.values():
+            if suite.has_failed and suite.exposure == "direct":
+                self._tools[suite.name] = suite
+            elif suite.exposure == "direct":
+                self._tools.pop(suite.name, None)
 
     def only_direct(self) -> ChildSuite | None:
         """Return the direct child if there is exactly one."""
