@@ -369,13 +369,11 @@ def test_switchboard_fills_the_variables_it_has_stored_without_exporting_them(tm
     assert environments["named"]["K"] == secret
     assert "MOCK_TOKEN" not in environments["named"]
     assert secret not in json.dumps(environments["other"])
-    # A project that replaces the entry gets no value of the user.
-    (person.workspace / "switchboard.config.json").write_text(
-        json.dumps({"mcpServers": {"named": servers["named"]}})
-    )
-    refused = run(person, "call", "named", "echo")
-    assert "MOCK_TOKEN" in refused.err
-    assert secret not in refused.out + refused.err
+    # A project gets no value of the user: the name stays that of the user's child.
+    environment = {"K": "${MOCK_TOKEN}", "PROJECT": "yes"}
+    replaced = {"command": command[0], "args": command[1:], "env": environment}
+    (person.workspace / "switchboard.config.json").write_text(json.dumps({"mcpServers": {"named": replaced}}))
+    assert "PROJECT" not in run(person, "call", "named", "echo", "--json").json["structuredContent"]
 
 
 def test_tokens_compares_each_host_with_what_it_had(tmp_path: Path) -> None:
