@@ -129,6 +129,7 @@ def show(report: FindReport, out: Screen) -> None:
     for match in report.matches:
         out.line(
             f"{out.paint(match.suite, 'bold cyan')}  {out.paint(match.subtool, 'bold')}{match.signature}"
+            + (f"  (also in {', '.join(match.also)})" if match.also else "")
         )
         if match.summary:
             out.prose(match.summary, "    ")

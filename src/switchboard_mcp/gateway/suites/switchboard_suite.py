@@ -90,6 +90,7 @@ class FindMatch(Struct, frozen=True, omit_defaults=True):
     tool: str = ""
     signature: str = ""
     summary: str = ""
+    also: list[str] = []  # further suites that have the same subtool
 
 
 class FindResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -256,6 +257,7 @@ def _to_find_match(match: SubtoolMatch, tool: str, view: View) -> FindMatch:
         match.subtool,
         signature=match.signature,
         summary=match.summary,
+        also=match.also,
     )
 
 

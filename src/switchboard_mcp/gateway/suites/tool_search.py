@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 from switchboard_mcp.children.catalog import Tool
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
@@ -37,17 +37,23 @@ LEVELS = LADDER[LADDER.index(BRIEF) :]
 # For people: without the docs of parameters.
 BRIEF_LEVELS = LADDER[LADDER.index(WITHOUT_DOCS) :]
 NAMES = tuple(level for level in LADDER if level.detail == "names")
+# Hosts of one person often have the same server: so many copies of each match are looked through.
+SAME_AT_MOST = 4
 BUDGET_TOKENS = IntrospectSettings().budget_tokens
 
 
 class SubtoolMatch(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One subtool, with all it takes to call it; without a signature if that does not fit the token budget."""
+    """One subtool, with all it takes to call it; without a signature if that does not fit the token budget.
+
+    `also` are further suites that have the same subtool.
+    """
 
     suite: str
     subtool: str
     signature: str = ""
     summary: str = ""
     score: float = 0.0
+    also: list[str] = []
 
 
 class IndexedTool(Struct, frozen=True):
@@ -64,6 +70,7 @@ class Found(Struct, frozen=True):
 
     indexed: IndexedTool
     score: float
+    also: tuple[str, ...] = ()
 
 
 class BuiltIndex(Struct, frozen=True):
@@ -96,8 +103,9 @@ class ToolSearch:
     ) -> list[SubtoolMatch]:
         """Return the best matches, best first, described within a token budget."""
         tools = self._built.tools
-        hits = self._built.index.search(query, limit)
-        return to_matches([Found(tools[hit.place], hit.score) for hit in hits], budget, levels)
+        hits = self._built.index.search(query, limit * SAME_AT_MOST)
+        found = collapse([Found(tools[hit.place], hit.score) for hit in hits])
+        return to_matches(found[:limit], budget, levels)
 
     async def refresh_and_find(
         self,
@@ -158,12 +166,26 @@ def search_document(tool: ToolView, server: str, about: str = "") -> SearchDocum
     return SearchDocument(tool.name, tool.description, server, about, parameter_text(tool))
 
 
+def collapse(hits: Iterable[Found]) -> list[Found]:
+    """Return the hits with one for each subtool that several suites have, as those of a server that is there twice."""
+    kept: dict[tuple[str, str, bytes], Found] = {}
+    for hit in hits:
+        tool = hit.indexed.tool
+        schema = b"" if tool.input_schema is UNSET else bytes(tool.input_schema)
+        key = (tool.name, tool.description, schema)
+        first = kept.setdefault(key, hit)
+        if first is not hit and hit.indexed.suite != first.indexed.suite:
+            kept[key] = structs.replace(first, also=(*first.also, hit.indexed.suite))
+    return list(kept.values())
+
+
 def to_matches(
     hits: list[Found], budget: int = BUDGET_TOKENS, levels: Sequence[Level] = LEVELS
 ) -> list[SubtoolMatch]:
     """Describe hits within a token budget: the largest in less detail first, then without the last ones."""
     named = [
-        SubtoolMatch(hit.indexed.suite, hit.indexed.tool.name, score=round(hit.score, 2)) for hit in hits
+        SubtoolMatch(hit.indexed.suite, hit.indexed.tool.name, score=round(hit.score, 2), also=list(hit.also))
+        for hit in hits
     ]
     tools = [(hit.indexed.tool, NAMES if hit.indexed.is_redacted else levels) for hit in hits]
     described = fit_each(tools, budget - estimate(msgspec.json.encode(named)))
