@@ -93,3 +93,20 @@ def test_the_oldest_are_dropped_when_all_are_too_large(board: Board, watched: li
     assert details.get(10) is watched[-1]
     details.clear()
     assert (details.bytes, details.get(10)) == (0, None)
+
+
+def test_the_wait_for_a_person_is_a_phase_of_its_own(board: Board, watched: list[WatchedCall]) -> None:
+    board.child()
+    watch(chained(board), watched)
+    board.host().call()
+    (call,) = watched
+    call.started_at -= 10.0  # asked at once, and answered 8 s later
+    call.note_decision("gate_asked")
+    call.asked_at -= 8.0
+    call.note_decision("gate_allowed")
+    call.acquired_at = call.started_at + 10.0
+    phases = phases_of(call)
+    assert phases.person is not None
+    assert phases.queue is not None
+    assert 8_000 <= phases.person < 9_000
+    assert phases.queue <= 2_000
