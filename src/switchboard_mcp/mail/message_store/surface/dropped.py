@@ -23,8 +23,8 @@ from switchboard_mcp.mail.message_store.usage import count_refused
 from switchboard_mcp.mail.messages import Delivery, MailMessage
 from switchboard_mcp.mail.store.filenames import ORDER_DIGITS, is_message_id, printable
 from switchboard_mcp.mail.store.message_validation import from_file, has_message_name
+from switchboard_mcp.mail.store.signing import MAX_FILE_BYTES
 
-MAX_FILE_BYTES = 16 * 1_048_576
 # A file that cannot be parsed may still be being written.
 SETTLE_S = 1.0
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
