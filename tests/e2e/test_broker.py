@@ -648,7 +648,10 @@ def test_what_a_session_has_kept_is_nobodys_after_its_end(
     desk: Path, hosts: ExitStack, npm_bin: Callable[[str], str]
 ) -> None:
     add_child(desk, "every", [npm_bin("mcp-server-everything")])
-    configure(desk, {**ON, "results": {"maxTokens": 1000, "hosts": "all"}, "suites": {"every": {"exposure": "direct"}}})
+    configure(
+        desk,
+        {**ON, "results": {"maxTokens": 1000, "hosts": "all"}, "suites": {"every": {"exposure": "direct"}}},
+    )
     large = {"LARGE": "some words " * 5000}
     other = joined(hosts, desk, **large)
     with switchboard(desk, env={**os.environ, **large}) as own:

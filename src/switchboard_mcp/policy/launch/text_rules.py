@@ -155,7 +155,8 @@ _NOT_STEERING = re.compile(
 
 def is_steering(name: str) -> bool:
     """Return True for an environment variable that changes what runs."""
-    return _STEERING.fullmatch(name) is not None and _NOT_STEERING.fullmatch(name) is None
+    spellings = (name, name.lstrip("_"))  # `_PYTHON_SYSCONFIGDATA_NAME` names a module
+    return any(map(_STEERING.fullmatch, spellings)) and not any(map(_NOT_STEERING.fullmatch, spellings))
 
 
 # Children may inherit these from Switchboard's environment: they are set by the operator, not the developer.
