@@ -140,6 +140,8 @@ async def log_in(spec: ChildSpec, invocation: Invocation) -> tuple[str, bool]:
             auth = make_oauth(spec, server, os.environ, redactor.register, callback.authorizer())
         except ImportError as problem:  # a broken installation
             raise SwitchboardError(missing_package(spec, problem)) from None
+        if isinstance(spec.oauth, OAuthClient) and spec.oauth.client_id and not port:
+            callback.name_address()
         if auth is None:
             raise refused(
                 "config_invalid",
@@ -198,6 +200,13 @@ class CallbackServer:
     def authorizer(self) -> LoginPrompt:
         """Return the callbacks through which the OAuth flow reaches the person."""
         return LoginPrompt(self._redirect_uri, self.open_browser, self.wait_for_callback)
+
+    def name_address(self) -> None:
+        """Tell the address of a registered client, whose provider may know another one."""
+        self._console.err.line(
+            f"The redirect URI of this login is {self._redirect_uri}. If the provider refuses it, register "
+            f"http://127.0.0.1:PORT{PATH} there, and set `oauth.callbackPort` to PORT."
+        )
 
     async def open_browser(self, url: str) -> None:
         """Show the address, and open it if there is a desktop."""

@@ -114,7 +114,9 @@ class ChildSuite:
     @property
     def has_failed(self) -> bool:
         """True if it is exposed directly, and its child could not be started, so that there is nothing to expose."""
-        return self.direct and self.child.snapshot is None and self.child.last_failure is not None
+        return (
+            self.exposure == "direct" and self.child.snapshot is None and self.child.last_failure is not None
+        )
 
     def lists_own_entries(self, method: str) -> bool:
         """Return whether the list of this method has entries of the child under their own names."""

@@ -258,7 +258,9 @@ class ToolListCache:
 
     def _lists_suite(self, name: str, exposure: HostExposure) -> bool:
         suite = self._behind[name]
-        if suite.has_failed:  # it has nothing else to show, and its suite says why
+        if (
+            suite.exposure == "direct" and suite.has_failed
+        ):  # it has nothing else to show, and its suite says why
             return name in suite.listed_names()
         if suite.name in exposure.direct:
             return False
@@ -286,9 +288,11 @@ class ToolListCache:
     def _show_failed(self) -> None:
         """Let hosts call the suites of children that are exposed directly as long as these cannot be started."""
         for suite in self._suites.values():
-            if suite.has_failed and suite.exposure == "direct":
+            if suite.exposure != "direct":
+                continue
+            if suite.has_failed:
                 self._tools[suite.name] = suite
-            elif suite.exposure == "direct":
+            else:
                 self._tools.pop(suite.name, None)
 
     def only_direct(self) -> ChildSuite | None:
