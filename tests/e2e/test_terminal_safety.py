@@ -48,6 +48,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "evidence": [[], ["--verify"]],
     "gate": [["check", "evil", "echo"], ["check", HOSTILE, HOSTILE], ["test", HOSTILE]],
     "approvals": [[], ["allow", HOSTILE]],
+    "trust": [[], ["--forget"], [HOSTILE]],
     "sandbox": [["show"], ["show", HOSTILE], ["update"]],
     "broker": [["status"], [HOSTILE]],
     "bus": [["status"], ["tail"], ["tail", "--stream", "dead"], ["replay", HOSTILE]],
