@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,10 @@ from tests.cases import each_case
 SOURCE = Path(__file__).parents[2] / "src" / "switchboard_mcp"
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        if path != SOURCE / "errors.py":
-            yield path, ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[Path, ast.Module]]:
+    paths = sorted(SOURCE.rglob("*.py"))
+    return [(path, ast.parse(path.read_text())) for path in paths if path != SOURCE / "errors.py"]
 
 
 def constants(node: ast.AST) -> set[str]:
