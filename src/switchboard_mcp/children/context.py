@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Task
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw, Struct, field
 
 from switchboard_mcp.children.catalog import Catalog, Tool
 from switchboard_mcp.children.roots_question import RootsQuestion
-from switchboard_mcp.children.waiter import ReadyWaiter
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.observability.call_record import CallObserver, CallRecord
 from switchboard_mcp.observability.log import Log
@@ -40,7 +39,7 @@ class ChildHandle(Protocol):
     peer: Peer | None
     roots: RootsQuestion
 
-    def waiters(self) -> list[ReadyWaiter]:
+    def waiters(self) -> Sequence[object]:
         """The calls that wait for the child."""
 
     @property

@@ -13,7 +13,7 @@ from switchboard_mcp.config.load import load_workspace
 def test_a_missing_extra_costs_its_feature_alone_and_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "is_installed", lambda package: False)
     sections = {section: {setting: True} for section, setting, _, _ in extras.NEEDED}
     text = (
         str({**sections, "mcpServers": {"kid": {"command": "true"}}})
