@@ -66,12 +66,16 @@ class Startup:
         except TimeoutError:
             name, connection = self._child.name, self._child.connection
             framing = await connection.find_framing_problem() if connection is not None else None
+            remedy = "Raise health.spawnFailMs"
+            if (
+                self._child.inventory.governed
+            ):  # where that is an approved setting, and counts for all children
+                remedy = f"`switchboard lock --accept {shell_word(name)}` measures its start and approves it"
             return framing or failure(
                 "child_start_timeout",
                 f"Child '{name}' was not ready within {limit_s:g} s, the limit of the health gate.",
                 child=name,
-                hint=f"`switchboard lock --accept {shell_word(name)}` measures its start and approves a longer one, "
-                f"for this child alone. Or {RUN_DOCTOR}.",
+                hint=f"{remedy}, or {RUN_DOCTOR}.",
                 stderr=connection.stderr_tail() if connection is not None else [],
             )
 
