@@ -17,10 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard_mcp.config.documents import join_key
-from switchboard_mcp.config.load import load_workspace
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, SuiteSettings, Workspace
 from switchboard_mcp.config.sections import MiddlewareUse
-from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.system.atomic_write import write_atomically
 from switchboard_mcp.system.folder_walk import walk_folders
 from switchboard_mcp.system.user_folders import workspace_state_folder
@@ -157,17 +155,11 @@ def allow(workspace: Workspace, environ: Mapping[str, str], parts: Iterable[Part
     return path
 
 
-def allow_added(
-    folder: str, config_file: str | None, environ: Mapping[str, str], names: Iterable[str]
-) -> None:
+def allow_children(workspace: Workspace, environ: Mapping[str, str], names: Iterable[str]) -> None:
     """Record the yes to children that the user has just added by a command: their tools may be listed directly."""
     keys = {_exposure_key(name) for name in names}
-    try:
-        workspace = load_workspace(folder, config_file, environ, withhold=False)
-        if parts := [part for part in find_parts(workspace) if part.key in keys]:
-            allow(workspace, environ, parts)
-    except (OSError, SwitchboardError):
-        return  # the parts stay off, and say so
+    if parts := [part for part in find_parts(workspace) if part.key in keys]:
+        allow(workspace, environ, parts)
 
 
 def _exposure_key(child: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec import to_builtins
 
 from switchboard_mcp.app import project_folder
-from switchboard_mcp.cli.commands.init import decide_outcomes, existing_setup
+from switchboard_mcp.cli.commands.init import allow_added, decide_outcomes, existing_setup
 from switchboard_mcp.cli.console import Screen
 from switchboard_mcp.cli.init_view import show_discovery
 from switchboard_mcp.cli.invocation import Invocation, usage_error
@@ -23,7 +23,6 @@ from switchboard_mcp.config.files.secrets_file import SECRETS_FILE, append_secre
 from switchboard_mcp.config.load import is_workspace, load_workspace, read_config
 from switchboard_mcp.config.models import ChildSpec, Workspace
 from switchboard_mcp.config.sandbox import PRESETS, Preset, brief
-from switchboard_mcp.config.trust import allow_added
 from switchboard_mcp.errors import refused, shell_word
 from switchboard_mcp.setup.child_entries import (
     FOLDER,
@@ -92,7 +91,7 @@ def run(invocation: Invocation) -> int:
     server = child.server
     is_new = not is_workspace(folder)
     path = _put(folder, name, server, home)
-    allow_added(folder, None if is_user else invocation.options.config, os.environ, [name])
+    allow_added(folder, None if is_user else invocation.options.config, [name])
     sandbox = propose_sandbox(server.command, server.args, server.cwd or folder, preset or "workspace")
     settings = to_builtins(sandbox.settings) if preset is not None else None
     if settings is not None:
@@ -323,7 +322,7 @@ def run_import(invocation: Invocation) -> int:
         _move_secrets(folder, children, invocation.args.secrets)
         for child in children:
             _put(folder, child.name, child.server)
-        allow_added(folder, invocation.options.config, os.environ, [child.name for child in children])
+        allow_added(folder, invocation.options.config, [child.name for child in children])
     added = sorted(child.name for child in children)
     if invocation.as_json:
         stays = {outcome.entry.name: outcome.skip_reason for outcome in outcomes if not outcome.moves}

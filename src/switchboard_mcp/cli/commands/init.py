@@ -5,6 +5,7 @@ Handles the dialog. Discovery, decisions and file changes are in `setup`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -24,7 +25,8 @@ from switchboard_mcp.config import keyring_store
 from switchboard_mcp.config.load import JSON_NAME, load_workspace
 from switchboard_mcp.config.models import Config, Workspace
 from switchboard_mcp.config.sandbox import PRESETS
-from switchboard_mcp.config.trust import allow_added
+from switchboard_mcp.config.trust import allow_children
+from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.policy.governance import ENABLED
 from switchboard_mcp.setup.child_entries import (
     PERSONAL,
@@ -179,6 +181,12 @@ def initialise(invocation: Invocation, ask: Ask) -> int:
     return 0
 
 
+def allow_added(folder: str, config: str | None, names: Sequence[str]) -> None:
+    """Say yes to children that were just added here. If that fails, their parts stay off, and say so."""
+    with contextlib.suppress(OSError, SwitchboardError):
+        allow_children(load_workspace(folder, config, os.environ, withhold=False), os.environ, names)
+
+
 def _apply(
     plans: list[ScopePlan], invocation: Invocation, scopes: list[SetupScope], outcomes: list[Outcome]
 ) -> None:
@@ -186,7 +194,7 @@ def _apply(
     apply_scopes(plans, invocation.args.files)
     moved = [outcome.child for outcome in outcomes if outcome.moves]
     for scope in scopes:
-        allow_added(scope.workspace.folder, invocation.options.config, os.environ, moved)
+        allow_added(scope.workspace.folder, invocation.options.config, moved)
 
 
 def _undo_interrupted(invocation: Invocation, here: HostPaths, ask: Ask | None) -> bool:
