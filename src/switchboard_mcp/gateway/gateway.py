@@ -31,11 +31,11 @@ from switchboard_mcp.gateway.call_path import send_without_answer
 from switchboard_mcp.gateway.client_requests.client_request_broker import ClientRequestBroker
 from switchboard_mcp.gateway.forward import ForwardedRequest, Relay
 from switchboard_mcp.gateway.incoming import MAX_METHOD_CHARS, NO_PARAMS, IncomingRequest, refuse_call
-from switchboard_mcp.gateway.notification_flow import NotificationFlow
 from switchboard_mcp.gateway.notifications import TOOLS_CHANGED, NotificationRouter
 from switchboard_mcp.gateway.session import (
     HostIdentity,
     HostTransport,
+    NotificationFlow,
     ReplyChannel,
     Session,
     unsubscribe_all,
