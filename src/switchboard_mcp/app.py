@@ -47,12 +47,12 @@ from switchboard_mcp.gateway.factory import (
 )
 from switchboard_mcp.gateway.gateway import Gateway
 from switchboard_mcp.gateway.session import local_host
-from switchboard_mcp.mail.location import host_of
 from switchboard_mcp.observability.call_record import CallObserver
 from switchboard_mcp.observability.log import Level, Log, Style
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
 from switchboard_mcp.server.stdio import StdioServer
+from switchboard_mcp.system.host_process import host_process
 from switchboard_mcp.transport.process.launcher import Launcher
 from switchboard_mcp.transport.stdio import Cork, Turns
 
@@ -341,7 +341,7 @@ async def serve_stdio(
         loop.add_signal_handler(number, done.set)
     async with running(workspace, log, redactor, profile=options.profile) as switchboard:
         services = switchboard.context
-        identity = local_host("", host_of(os.environ))
+        identity = local_host("", host_process(os.environ))
         front = StdioServer(switchboard.gateway, services.cork, services.flow_control, identity, log)
         reload_on_change(switchboard, options)
         _announce_later(switchboard, front, alone)

@@ -62,7 +62,6 @@ from switchboard_mcp.gateway.reload import isolate
 from switchboard_mcp.gateway.session import Session, local_host
 from switchboard_mcp.gateway.status import child_uses, session_statuses
 from switchboard_mcp.gateway.suites.profile_suite import profile_viewer
-from switchboard_mcp.mail.location import host_of
 from switchboard_mcp.observability.log import Log, LogRecord, stderr_writer
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server import stdio_info
@@ -70,6 +69,7 @@ from switchboard_mcp.server.broker_report import BrokerReport
 from switchboard_mcp.server.call_watch import CallWatch
 from switchboard_mcp.server.handed_over import HandedOverHost
 from switchboard_mcp.server.session_logs import SessionLogs
+from switchboard_mcp.system.host_process import host_process
 from switchboard_mcp.system.open_files import has_room
 from switchboard_mcp.system.processes import list_ancestors, started_at
 from switchboard_mcp.system.user_folders import user_workspace
@@ -296,7 +296,7 @@ class Broker:
         parent = next(iter(list_ancestors(pid)), 0)
         # The process that the host has started is as old as the session, however often brokers were replaced.
         opened_at = (started_at(pid) or time.time() * 1000) / 1000
-        process = host_of(hello.environ, pid, parent)
+        process = host_process(hello.environ, pid, parent)
         identity = local_host(profile_viewer(options.profile), process, pid, opened_at)
         host = HandedOverHost(
             gateway, cork, switchboard.context.flow_control, identity, (stdin, stdout), journal, log
@@ -577,7 +577,7 @@ async def serve_continued(
         gateway = switchboard.gateway
         context = switchboard.context
         # The process that the host has started: the agent that it has registered with the broker is found by it.
-        identity = local_host(profile_viewer(options.profile), host_of(os.environ))
+        identity = local_host(profile_viewer(options.profile), host_process(os.environ))
         pipes = (os.dup(0), os.dup(1))
         reload_on_change(switchboard, options)
         host = HandedOverHost(gateway, context.cork, context.flow_control, identity, pipes, journal, log)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier
-from switchboard_mcp.mail import agent_registry, hooks, location, presence, resources
+from switchboard_mcp.mail import agent_registry, hooks, presence, resources
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import Claimed
 from switchboard_mcp.mail.presence import PresenceLock
 from switchboard_mcp.mail.store import message_lookup
 from switchboard_mcp.mail.store.store import MailboxChange
 from switchboard_mcp.mail.wake_rules import WakeRecord, next_announcement
+from switchboard_mcp.system.host_process import host_process
 
 if TYPE_CHECKING:
     from switchboard_mcp.mail.server import MailServer
@@ -90,7 +91,7 @@ class AgentSession:
                     await self._acquire_name(name)
             await store.register(name)
             self._active_at = 0.0
-            host = self.caller.process or location.host_of(os.environ)
+            host = self.caller.process or host_process(os.environ)
             return await store.update(
                 agent_registry.register(name, seenAt=agent_registry.now(), host=host, **details)
             )

@@ -26,16 +26,3 @@ def workspace_of(environ: Mapping[str, str], here: str) -> str:
             return here
         folder = above
     return folder
-
-
-# Variables in which hosts pass a session id to both their servers and their hooks.
-SESSIONS = ("CLAUDE_CODE_SESSION_ID", "GEMINI_SESSION_ID")
-
-
-def host_of(environ: Mapping[str, str], server: int = 0, host: int = 0) -> dict[str, object]:
-    """Describe the host process, so that its hooks can find the agent registered from it.
-
-    `server` is the process that the host has started, and `host` the host's own; by default this one and its parent.
-    """
-    session = next((environ[name] for name in SESSIONS if environ.get(name)), "")
-    return {"server": server or os.getpid(), "pid": host or os.getppid(), "session": session}
