@@ -386,7 +386,7 @@ def prepare(options: CommandOptions) -> tuple[Redactor, Log, Workspace]:
 def log_warnings(log: Log, workspace: Workspace) -> None:
     """Log the problems of the config that do not prevent serving."""
     for warning in workspace.warnings:
-        log.warning("config.warning", problem=str(warning))
+        log.warning("config.warning", problem=warning.with_remedy())
 
 
 def _print_crash(redactor: Redactor, problem: BaseException) -> None:

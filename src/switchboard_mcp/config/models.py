@@ -484,6 +484,10 @@ class ConfigWarning(Struct, frozen=True):
         where = f"{self.source}: {self.key}" if self.key else self.source
         return f"{where}: {self.message}"
 
+    def with_remedy(self) -> str:
+        """Return the problem and what to do about it."""
+        return f"{self} {self.remedy}".rstrip()
+
 
 class UserScope(Struct, frozen=True, kw_only=True):
     """The user workspace, seen from a project: the children that it adds, or why it adds none.

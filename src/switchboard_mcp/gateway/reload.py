@@ -239,7 +239,7 @@ def _log_changes(runtime: Runtime, before: Workspace, changed: frozenset[str]) -
     logged = {str(warning) for warning in before.warnings}
     for warning in runtime.workspace.warnings:
         if str(warning) not in logged:
-            log.warning("config.warning", problem=str(warning))
+            log.warning("config.warning", problem=warning.with_remedy())
     was, now = ({spec.name for spec in workspace.children} for workspace in (before, runtime.workspace))
     log.info(
         "config.reloaded",
