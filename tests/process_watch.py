@@ -57,7 +57,7 @@ WITH_PROCESSES = (
 # Asked once: a test that replaces `os.getpid` must not make all processes of the machine look like its own.
 OWN_PID = os.getpid()
 # A process that was told to stop may need a moment; one that needs longer was not told.
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 60.0
 # Everything in the standard library that starts a process ends in one of these.
 STARTERS = (
     (os, "fork"),
