@@ -26,6 +26,10 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
+from switchboard_mcp.mail.store.clocks import system_clocks
+from switchboard_mcp.mail.store.directory import Quotas, StoreDirectory, Transaction
+from switchboard_mcp.mail.store.disk import day_segments
+from switchboard_mcp.mail.store.maintenance import indexing, packing, sweeper
 
 from bench import durable
 from bench.durable import PAYLOAD
@@ -40,11 +44,7 @@ from switchboard_mcp.mail.store import (
     receipts,
     signing,
 )
-from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import Quotas, StoreDirectory, Transaction
-from switchboard_mcp.mail.store.disk import day_segments
 from switchboard_mcp.mail.store.filenames import Stem, parse, receipt_name, settled_name, waiting_name
-from switchboard_mcp.mail.store.maintenance import indexing, packing, sweeper
 from switchboard_mcp.mail.store.store import MessageStore
 
 BASE = 1_000

@@ -41,7 +41,7 @@ WITH_PROCESSES = (
     "cli/test_start_all.py",
     "database",
     "mail/conversations/test_recall_races.py",
-    "mail/message_store",
+    "mail/store",
     "mail/terminal/test_terminal_registry.py",
     "mail/test_presence.py",
     "observability/audit",

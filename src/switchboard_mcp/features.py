@@ -47,7 +47,8 @@ def open_mail(workspace: Workspace, log: Log, start_task: StartTask) -> MailServ
         return None
     from switchboard_mcp.mail.server import MailServer
 
-    return MailServer(workspace.folder, workspace.config.mail, log, start_task, workspace.config.http.tokens)
+    config = workspace.config
+    return MailServer(workspace.folder, config.mail, log, start_task, config.http.tokens, config.database)
 
 
 def open_programs(workspace: Workspace, context: ChildContext) -> ProgramServer | None:

@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable
 
+from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+
 from switchboard_mcp.bus import relay as relays
 from switchboard_mcp.bus import sender
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.bus.relay import BusRelay
 from switchboard_mcp.config.sections import BusSettings
-from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.log import Log
 

@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from msgspec import Struct
+from switchboard_mcp.mail.store.clocks import Clocks
 
 from switchboard_mcp.bus.redis_client import BusClient
 from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store.clocks import Clocks
 from switchboard_mcp.mail.store.store import MessageStore
 from tests import patience
 from tests.e2e import busnode

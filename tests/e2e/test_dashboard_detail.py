@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchboard_mcp.mail.store.directory import Transaction
 
 from switchboard_mcp.errors import failure
 from switchboard_mcp.mail.messages import Draft, FileAttachment
 from switchboard_mcp.mail.store import dead_letters, message_lookup
-from switchboard_mcp.mail.store.directory import Transaction
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.cases import each_case

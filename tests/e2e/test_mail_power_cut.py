@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from switchboard_mcp.mail.messages import Draft
-from switchboard_mcp.mail.store import dropped_files
 from switchboard_mcp.mail.store.clocks import system_clocks
 from switchboard_mcp.mail.store.directory import StoreDirectory
 from switchboard_mcp.mail.store.maintenance import repair
+
+from switchboard_mcp.mail.messages import Draft
+from switchboard_mcp.mail.store import dropped_files
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.interaction.mailcrash import History, check, fork
 

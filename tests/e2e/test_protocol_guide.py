@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from msgspec.structs import fields
+from switchboard_mcp.mail.store.directory import FOLDERS
 
 from switchboard_mcp.mail.messages import ACTIONS, PRIORITIES, RESERVED, MailMessage
-from switchboard_mcp.mail.store.directory import FOLDERS
 from tests.patience import PATIENCE_S
 
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

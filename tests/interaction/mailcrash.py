@@ -17,19 +17,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.disk import commit_journal
+from switchboard_mcp.mail.store.group_commit import Job
+from switchboard_mcp.mail.store.index import recent_changes
+from switchboard_mcp.mail.store.maintenance.verify import verify
+
 from switchboard_mcp.mail.store import directory as trees
 from switchboard_mcp.mail.store import (
     file_operations,
     group_commit,
     message_lookup,
 )
-from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
-from switchboard_mcp.mail.store.disk import commit_journal
 from switchboard_mcp.mail.store.filenames import PLACES, MessageFile
-from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.index import recent_changes
-from switchboard_mcp.mail.store.maintenance.verify import verify
 
 # Calls that change something, or that a change depends on: a process may die between any two of them.
 STEPS = frozenset(

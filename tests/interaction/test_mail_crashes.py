@@ -15,6 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from switchboard_mcp.mail.store.claims import AckRequest
+from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
+from switchboard_mcp.mail.store.maintenance import repair, retention
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.messages import Acked, Claimed, Draft, Sent
@@ -26,10 +29,7 @@ from switchboard_mcp.mail.store import (
     sending,
     workspace_state,
 )
-from switchboard_mcp.mail.store.claims import AckRequest
 from switchboard_mcp.mail.store.delivery_rules import load_rules
-from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
-from switchboard_mcp.mail.store.maintenance import repair, retention
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.interaction.mailcrash import (

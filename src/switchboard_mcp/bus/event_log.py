@@ -9,14 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.bus import node as nodes
 from switchboard_mcp.config.sections import EVENT_LOG
-from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
 from switchboard_mcp.observability.audit import hash_chain
 from switchboard_mcp.observability.audit.entry import AuditEntry
 from switchboard_mcp.observability.audit.segments import last_seq, segment_name, segment_numbers
@@ -41,10 +37,12 @@ class Cursor(Struct):
     file: int = 0
     """The position in the audit log, as earlier releases saved it; removed in the next release."""
     offset: int = 0
-    published_until: float = msgspec.field(default=0.0, name="told_until")
-    """The time of the newest published receipt."""
-    recent: list[str] = []
-    """Published receipts within the overlap, so they are not published twice."""
+    sent_to: int = 0
+    """The order of the last message whose first receipt was published."""
+    settled_to: int = 0
+    """The time of the last settlement that was published, in milliseconds."""
+    settled_last: list[int] = []
+    """The messages that were settled at this time and published."""
     phases: dict[str, str] = {}
 
 
@@ -124,9 +122,9 @@ def log_folders(path: str, audit: str) -> dict[str, str]:
     )
 
 
-def load_cursor(tx: Transaction) -> Cursor:
-    """Return the saved progress of publishing."""
-    cursor = nodes.load(tx, CURSOR_FILE, Cursor) or Cursor()
+def load_cursor(path: str) -> Cursor:
+    """Return the saved progress of publishing. `path` is that of `.switchboard`."""
+    cursor = nodes.load(path, CURSOR_FILE, Cursor) or Cursor()
     for name in ("audit", "events"):
         cursor.logs.setdefault(name, LogPosition())
     if not cursor.logs["audit"].file:
@@ -135,14 +133,9 @@ def load_cursor(tx: Transaction) -> Cursor:
 
 
 def read_waiting(workspace: str, audit: str) -> int:
-    """Return the number of events of a workspace that were not published yet, whether or not a relay runs there."""
-    directory = StoreDirectory(workspace, system_clocks())
-    logs = log_folders(directory.path, audit)
-    try:
-        with directory.transaction() as tx:
-            return count_waiting(load_cursor(tx), logs)
-    except (SwitchboardError, OSError):
-        return count_waiting(Cursor({name: LogPosition() for name in logs}), logs)
+    """Return the number of events of a workspace that were not published yet, whether or not a publisher runs there."""
+    path = os.path.join(workspace, ".switchboard")
+    return count_waiting(load_cursor(path), log_folders(path, audit))
 
 
 def count_waiting(cursor: Cursor, logs: Mapping[str, str]) -> int:

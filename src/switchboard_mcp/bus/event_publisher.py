@@ -8,8 +8,7 @@ the shared state; a cursor records how far each was published. After a crash an 
 
 from __future__ import annotations
 
-import os
-import time
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,9 +28,11 @@ from switchboard_mcp.bus.event_log import (
 )
 from switchboard_mcp.bus.node import BusNode
 from switchboard_mcp.bus.redis_client import BusClient
-from switchboard_mcp.mail.store import file_operations, receipts
-from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import parse_receipt_name
+from switchboard_mcp.database.machine_clocks import iso_time
+from switchboard_mcp.database.transactions import Transaction
+from switchboard_mcp.mail.messages import Receipt
+from switchboard_mcp.mail.store import rows
+from switchboard_mcp.mail.store.rows import MessageRow
 from switchboard_mcp.mail.store.store import MessageStore, State
 
 VERSION = 1
@@ -39,12 +40,8 @@ STREAM = "events"
 # Approximate length of the stream; a reader that falls further behind loses events.
 MAX_EVENTS = 100_000
 BATCH = 500
-# Receipts published at once: reading more would keep the store from accepting messages meanwhile.
+# Receipts published at once.
 MAX_RECEIPTS = 1_000
-# Without a reported change, the receipts of each agent are checked after this time; those of a few agents always.
-CHECK_S_PER_AGENT, FEW_AGENTS = 0.01, 50
-# A receipt may be renamed into place slightly after its timestamp.
-OVERLAP_S = 2.0
 
 
 class BusEvent(Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -79,59 +76,56 @@ class EventBatch(Struct):
 
 
 class EventPublisher:
-    """Publishes the events of one workspace folder. `audit` is the folder of the audit log, if one is kept."""
+    """Publishes the events of one workspace folder, with those of mail if there is a `store`.
+
+    `path` is that of `.switchboard`, `audit` the folder of the audit log.
+    """
 
     def __init__(
-        self, store: MessageStore, client: BusClient, node: BusNode, audit: str, *, mail: bool = True
+        self, path: str, client: BusClient, node: BusNode, audit: str, store: MessageStore | None = None
     ) -> None:
+        self._path = path
         self._store = store
         self._client = client
         self._node = node
         # The event log is read even if there is an audit log: it may hold events from before that was enabled.
-        self._logs = log_folders(store.path, audit)
-        self._mail = mail
+        self._logs = log_folders(path, audit)
         self._cursor: Cursor | None = None
         self.published = 0
         self.lost = 0
-        # The times of receipts by agent, so that each needs one stat(): with thousands that would dominate each pass.
-        self._receipt_times: dict[str, dict[str, float]] = {}
-        self._mail_changed = True
-        self._mail_check_at = 0.0
-
-    def on_change(self) -> None:
-        """Note that there may be a new receipt, or a change of the shared state."""
-        self._mail_changed = True
 
     async def pump(self) -> bool:
         """Publish new events; return True if there may be more."""
         if self._cursor is None:
-            self._cursor = await self._store.run(load_cursor)
+            self._cursor = await asyncio.to_thread(load_cursor, self._path)
         cursor = msgspec.json.decode(msgspec.json.encode(self._cursor), type=Cursor)
-        mail = self._mail and (self._mail_changed or time.monotonic() >= self._mail_check_at)
-        batch = await self._store.run(lambda tx: self._collect(tx, cursor, mail=mail))
-        if mail:
+        batch = await asyncio.to_thread(self._collect, cursor)
+        if self._store is not None:
+            mail, full = await self._store.read_rows(lambda tx: self._mail_events(tx, cursor))
+            batch.full = batch.full or full
+            batch.events += map(_encode, mail)
             batch.events += map(_encode, self._workflow_events(await self._store.state(), cursor))
         if not batch.events and cursor == self._cursor:
             return False
         if batch.events:
             await self._client.publish(STREAM, batch.events, MAX_EVENTS)
         # Saved after the stream was written: a crash in between repeats events instead of losing them.
-        await self._store.run(lambda tx: self._save(tx, cursor))
+        await asyncio.to_thread(self._save, cursor)
         self._cursor = cursor
         self.published += len(batch.events)
         self.lost += batch.lost
         return batch.full
 
-    def _save(self, tx: Transaction, cursor: Cursor) -> None:
-        nodes.save(tx, CURSOR_FILE, cursor, durable=True)
+    def _save(self, cursor: Cursor) -> None:
+        nodes.save(self._path, CURSOR_FILE, cursor, durable=True)
         event_log.remove_read(self._logs["events"], cursor.logs["events"])
 
-    def count_waiting(self, tx: Transaction) -> int:
-        """Return the number of events in the logs that were not published yet."""
-        return count_waiting(self._cursor or load_cursor(tx), self._logs)
+    def count_waiting(self) -> int:
+        """Return the number of events in the logs that were not published yet. Blocking."""
+        return count_waiting(self._cursor or load_cursor(self._path), self._logs)
 
-    def _collect(self, tx: Transaction, cursor: Cursor, *, mail: bool) -> EventBatch:
-        """Read the sources. Events are encoded here, in the store's thread, to keep the event loop free."""
+    def _collect(self, cursor: Cursor) -> EventBatch:
+        """Read the logs."""
         batch = EventBatch()
         for name, folder in self._logs.items():
             position = cursor.logs.setdefault(name, LogPosition())
@@ -139,20 +133,14 @@ class EventPublisher:
             batch.full = batch.full or len(lines) >= BATCH
             for line in lines:
                 batch.lost += line.lost
-                batch.events += map(_encode, self._log_events(tx, name, line))
-        if mail:
-            self._mail_changed = False  # A change that is reported from now on counts for the next time.
-            published = list(map(_encode, self._mail_events(tx, cursor)))
-            batch.events += published
-            if len(published) >= MAX_RECEIPTS:
-                batch.full = self._mail_changed = True
+                batch.events += map(_encode, self._log_events(name, line))
         return batch
 
-    def _log_events(self, tx: Transaction, log: str, line: LogLine) -> Iterable[BusEvent]:
+    def _log_events(self, log: str, line: LogLine) -> Iterable[BusEvent]:
         """Yield the event of one line of a log, after one that reports dropped lines before it."""
         entry = line.entry
         try:
-            at = tx.clocks.iso(entry.at)
+            at = iso_time(entry.at)
         except (ValueError, OverflowError, OSError):
             return  # Not a time, so not written by us.
         id = f"{self._node.id}/{log}/{entry.hash[:32]}"
@@ -172,52 +160,45 @@ class EventPublisher:
                 count=entry.count,
             )
 
-    def _mail_events(self, tx: Transaction, cursor: Cursor) -> Iterable[BusEvent]:
-        """Yield new receipts of local agents: one when a message is accepted, one when it is finished."""
-        recent, now = set(cursor.recent), time.time()
-        # The clock may have been set back: receipts of the future are known by name until it is there again.
-        cursor.published_until = min(cursor.published_until, now)
-        fresh = self._new_receipts(tx, cursor.published_until - OVERLAP_S)
-        del fresh[MAX_RECEIPTS + len(recent) :]
-        for changed, agent, name in fresh:
-            cursor.published_until = max(cursor.published_until, min(changed, now))
-            parsed = parse_receipt_name(name) if name not in recent else None
-            receipt = receipts.read(tx, agent, *parsed) if parsed is not None else None
-            if receipt is None:
+    def _mail_events(self, tx: Transaction, cursor: Cursor) -> tuple[list[BusEvent], bool]:
+        """Return new receipts, those of acceptance and of settlement; and True if there may be more."""
+        sent = tx.rows(
+            f"SELECT {rows.COLUMNS} FROM message WHERE ord > ? ORDER BY ord LIMIT ?",
+            cursor.sent_to,
+            MAX_RECEIPTS,
+        )
+        settled = tx.rows(
+            f"SELECT {rows.COLUMNS} FROM message WHERE settled_at IS NOT NULL AND settled_at >= ?"
+            " ORDER BY settled_at, ord LIMIT ?",
+            cursor.settled_to,
+            MAX_RECEIPTS + len(cursor.settled_last),
+        )
+        events: list[BusEvent] = []
+        for row in map(rows.row_of, sent):
+            cursor.sent_to = row.order
+            events += (self._receipt_event(row, receipt) for receipt in list(rows.receipts_of(row))[:1])
+        for row in map(rows.row_of, settled):
+            at = row.settled_at or 0
+            if row.order in cursor.settled_last and at == cursor.settled_to:
                 continue
-            yield BusEvent(
-                id=f"{self._node.id}/mail/{name.removesuffix('.json')}",
-                node=self._node.id,
-                at=receipt.processed_at,
-                kind="message",
-                who=agent,
-                subject=receipt.in_reply_to,
-                outcome=receipt.status,
-            )
-        cursor.recent = [name for changed, _, name in fresh if changed >= cursor.published_until - OVERLAP_S]
+            if at > cursor.settled_to:
+                cursor.settled_to, cursor.settled_last = at, []
+            cursor.settled_last.append(row.order)
+            events += (self._receipt_event(row, receipt) for receipt in list(rows.receipts_of(row))[1:])
+        return events, len(sent) >= MAX_RECEIPTS or len(settled) >= MAX_RECEIPTS
 
-    def _new_receipts(self, tx: Transaction, since: float) -> list[tuple[float, str, str]]:
-        """Return time, agent and name of the receipts since this time, in order."""
-        agents = tx.agents("outbox")
-        self._mail_check_at = time.monotonic() + max(0, len(agents) - FEW_AGENTS) * CHECK_S_PER_AGENT
-        fresh = []
-        for agent in agents:
-            if tx.is_remote(agent):
-                continue
-            folder = tx.folder("outbox", agent)
-            if os.fstat(folder).st_mtime < since:
-                continue
-            known_times = self._receipt_times.get(agent, {})
-            times = self._receipt_times[agent] = {
-                name: known_times.get(name) or file_operations.mtime(folder, name) or 0.0
-                for name, _ in file_operations.entries(folder)
-            }
-            fresh += [
-                (changed, agent, name)
-                for name, changed in times.items()
-                if changed >= since and parse_receipt_name(name) is not None
-            ]
-        return sorted(fresh)
+    def _receipt_event(self, row: MessageRow, receipt: Receipt) -> BusEvent:
+        final = "" if receipt.status in ("delivered", "refused") else f".{receipt.status}"
+        return BusEvent(
+            # Every machine of a workspace shares its mail, so a receipt has the same id whichever publishes it.
+            id=f"mail/receipt_{receipt.in_reply_to}{final}",
+            node=self._node.id,
+            at=receipt.processed_at,
+            kind="message",
+            who=row.sender,
+            subject=receipt.in_reply_to,
+            outcome=receipt.status,
+        )
 
     def _workflow_events(self, state: State, cursor: Cursor) -> list[BusEvent]:
         """Return every workflow step since the last call."""

@@ -1,6 +1,6 @@
-"""The identity of one workspace folder on the bus: its id, its lock, and the counters it must keep.
+"""The identity of one workspace folder on the bus: its id, its lock, and the files it must keep.
 
-All of it is kept in `.switchboard/bus/` and written through the message store's own thread. Not aware of Redis.
+All of it is kept in `.switchboard/bus/`. Blocking; not aware of Redis.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.bus.sequence import SequenceMark
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.store import file_operations
-from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.system.atomic_write import write_atomically
+from switchboard_mcp.system.plain_files import read_plain
 
 T = TypeVar("T")
 FOLDER = "bus"
@@ -27,79 +27,40 @@ _MAX_BYTES = 1_048_576
 
 
 class BusNode(Struct, frozen=True):
-    """Identity of this folder. `epoch` changes when the folder's state was lost, so old and new numbers are not
-    confused.
-    """
+    """Identity of this folder."""
 
     id: str
-    epoch: str
+    epoch: str = ""
+    """Written by earlier versions."""
 
 
 def is_node_id(id: str) -> bool:
-    """Return True if the text is a valid node id; files are named by it."""
+    """Return True if the text is a valid node id."""
     return id.isascii() and id.isalnum() and len(id) <= MAX_ID_LENGTH
 
 
-def identify(tx: Transaction) -> BusNode:
-    """Return the identity of this folder, creating it on first use."""
-    node = load(tx, "node.json", BusNode)
+def identify(path: str) -> BusNode:
+    """Return the identity of the folder at `path`, its `.switchboard`; created on first use, under its lock."""
+    node = load(path, "node.json", BusNode)
     if node is None:
-        draft = tx.write(msgspec.json.encode(BusNode(os.urandom(6).hex(), os.urandom(6).hex())))
-        tx.sync_file(draft)
-        try:
-            tx.publish(draft, tx.folder(FOLDER, make=True), "node.json")
-        except FileExistsError:
-            tx.discard(draft)
-        tx.sync_folders()
-        node = load(tx, "node.json", BusNode)
-    if node is None or not (is_node_id(node.id) and is_node_id(node.epoch)):
+        node = BusNode(os.urandom(6).hex())
+        save(path, "node.json", node, durable=True)
+    if not is_node_id(node.id):
         raise OSError(errno.EBADMSG, "is not the identity of a machine; remove it", f"{FOLDER}/node.json")
     return node
 
 
-def begin_epoch(tx: Transaction) -> BusNode:
-    """Replace the epoch of this folder, because its numbers cannot be relied on, and return the new identity."""
-    node = BusNode(identify(tx).id, os.urandom(6).hex())
-    save(tx, "node.json", node, durable=True)
-    return node
-
-
-def load(tx: Transaction, name: str, kind: type[T]) -> T | None:
+def load(path: str, name: str, kind: type[T]) -> T | None:
     """Decode one of our files; return None if it is missing or unreadable."""
-    if not tx.has(FOLDER):
-        return None
-    content = file_operations.read(tx.folder(FOLDER), name, _MAX_BYTES)
-    if isinstance(content, file_operations.RejectedFile):
-        return None
     try:
-        return msgspec.json.decode(content.data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(read_plain(os.path.join(path, FOLDER, name), _MAX_BYTES), type=kind)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def save(tx: Transaction, name: str, value: object, *, durable: bool) -> None:
+def save(path: str, name: str, value: object, *, durable: bool) -> None:
     """Replace one of our files. Unless `durable`, a power failure may bring back the previous version."""
-    draft = tx.write(msgspec.json.encode(value))
-    if durable:
-        tx.sync_file(draft)
-    tx.put(draft, tx.folder(FOLDER, make=True), name)
-    if durable:
-        tx.sync_folders()
-
-
-def received_file(node: str) -> str:
-    """Return the name of the file that records how far messages from a node are stored."""
-    return f"from-{node}.json"
-
-
-def next_number_file(node: str) -> str:
-    """Return the name of the file with the next number for messages to a node."""
-    return f"to-{node}.json"
-
-
-def load_sequence_mark(tx: Transaction, node: str) -> SequenceMark:
-    """Return how far messages from a node are stored."""
-    return load(tx, received_file(node), SequenceMark) or SequenceMark()
+    write_atomically(os.path.join(path, FOLDER, name), msgspec.json.encode(value), sync=durable)
 
 
 def machine_id() -> str:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from switchboard_mcp.bus import connection_url, scripts
-from switchboard_mcp.bus.malformed import MalformedValues, decode, text
+from switchboard_mcp.bus.malformed import MalformedValues, text
 from switchboard_mcp.config.sections import BusSettings
 from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.system.installation import install_hint
@@ -31,9 +31,6 @@ except ImportError as problem:
     message = f"The bus needs a package that is not installed: {problem.name}."
     raise refused("bus_missing", message, hint=install_hint("redis")) from None
 
-GROUP = "relay"
-MAX_CHANGES = 10_000
-MAX_DEAD = 10_000
 MAX_DIGITS = 18
 CONNECT_TIMEOUT_S = 3.0
 # After this long a connection is considered dead: Redis answers in milliseconds, and blocking reads end by themselves.
@@ -44,20 +41,8 @@ RIGHTS = "+@read +@write +@scripting +@transaction +@connection -@dangerous"
 SCRIPT_DENIED = ("can't run this command", "ACL failure in script")
 Fields = Mapping[str, "str | bytes | int"]
 # The type of each key of a workspace; those of a node follow.
-KEY_TYPES = {
-    "names": "hash",
-    "nodes": "hash",
-    "presence": "hash",
-    "agents": "hash",
-    "teams": "hash",
-    "workflows": "hash",
-    "fence": "string",
-    "changes": "stream",
-    "dead": "stream",
-    "events": "stream",
-}
-SHARED_TABLES = ("names", "presence", "agents", "teams", "workflows")
-NODE_KEY_TYPES = {"alive": "string", "in": "stream"}
+KEY_TYPES = {"nodes": "hash", "events": "stream"}
+NODE_KEY_TYPES = {"alive": "string"}
 # How Redis reports a key that no command of ours can use any more.
 UNUSABLE = ("WRONGTYPE", "exhausted the last possible ID")
 LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
@@ -65,12 +50,6 @@ LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
 
 # What `HELLO` calls servers that a client must follow from one address to another.
 _OTHER_MODES = {"cluster": "a node of a Redis Cluster", "sentinel": "a Sentinel"}
-
-
-class NameClaim(Struct):
-    """The part of a claimed name that says who holds it."""
-
-    node: str
 
 
 class StreamEntry(Struct, frozen=True):
@@ -143,10 +122,6 @@ class BusClient:
         except (ValueError, TypeError, exceptions.RedisError):
             raise connection_url.no_address(self.shown) from None
         self._beat = self._redis.register_script(scripts.BEAT)
-        self._claim = self._redis.register_script(scripts.CLAIM)
-        self._share = self._redis.register_script(scripts.SHARE)
-        self._release = self._redis.register_script(scripts.RELEASE)
-        self._trim = self._redis.register_script(scripts.TRIM)
         self._publish = self._redis.register_script(scripts.PUBLISH)
 
     def key(self, *parts: str) -> str:
@@ -194,7 +169,7 @@ class BusClient:
 
     def _failed_command(self, text: str) -> str:
         """Return the script command that an error of Redis 7.0 identifies only by its line."""
-        for script in (self._beat, self._claim, self._release, self._share, self._trim, self._publish):
+        for script in (self._beat, self._publish):
             line = text.partition(f"script: {script.sha}, on @user_script:")[2]
             if line.isdigit():
                 command = str(script.script).splitlines()[int(line) - 1].partition("redis.call('")[2]
@@ -221,26 +196,6 @@ class BusClient:
                 "bus_refused", message, hint="Set bus.url to a single Redis server, or its failover address."
             )
 
-    async def release_names(self, node: str, names: Sequence[str]) -> None:
-        """Give up names that this node holds, because their agents were removed."""
-        async with self._guard():
-            keys = [self.key("names"), self.key("presence"), self.key("changes")]
-            await self._release(keys=keys, args=[node, *names])
-
-    async def forget_node(self, node: str) -> list[str]:
-        """Remove a machine that is gone, with its stream, names and presence; returns the names."""
-        names = [
-            name
-            for name, claim in (await self.get_all("names")).items()
-            if (owner := decode(claim, NameClaim)) is not None and owner.node == node
-        ]
-        if names:
-            await self.release_names(node, names)
-        async with self._guard():
-            await self._redis.hdel(self.key("nodes"), node)
-            await self._redis.delete(self.key("in", node), self.key("alive", node))
-        return names
-
     async def renew_lease(self, node: str, token: str, place: str, lease_ms: int, card: bytes) -> bool:
         """Hold this node for another lease; return False if another relay holds it."""
         async with self._guard():
@@ -255,108 +210,6 @@ class BusClient:
             if await self._redis.get(self.key("alive", node)) == f"{token} {place}".encode():
                 await self._redis.delete(self.key("alive", node))
 
-    async def create_stream(self, node: str) -> bool:
-        """Create a node's stream and its consumer group; return False if they exist."""
-        async with self._guard():
-            try:
-                await self._redis.xgroup_create(self.key("in", node), GROUP, id="0", mkstream=True)
-            except exceptions.ResponseError as problem:
-                if "BUSYGROUP" not in str(problem):
-                    raise
-                return False
-        return True
-
-    async def send(
-        self, to: Sequence[tuple[str, Fields]], own: str = "", acked: Sequence[str] = ()
-    ) -> list[str]:
-        """Add entries to the streams of nodes, and acknowledge those read from `own`, in one transaction.
-
-        Return the ids of the entries.
-        """
-        async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
-            for node, fields in to:
-                if node == "dead":
-                    # The sender has each of them as a dead letter too.
-                    pipe.xadd(self.key(node), dict(fields), maxlen=MAX_DEAD, approximate=True)
-                else:
-                    pipe.xadd(self.key("in", node), dict(fields))
-            if acked:
-                pipe.xack(self.key("in", own), GROUP, *acked)
-            replies = await pipe.execute()
-        return [text(id) for id in replies[: len(to)]]
-
-    async def is_waiting(self, node: str, id: str, sender: str) -> bool:
-        """Return True if this entry of a sender is in a node's stream and was not acknowledged yet."""
-        key = self.key("in", node)
-        async with self._guard():
-            entries = _entries(await self._redis.xrange(key, min=id, max=id, count=1)) if id else []
-            if not entries or entries[0].text("from") != sender:
-                return False
-            groups = await self._redis.xinfo_groups(key)
-            mine = next((group for group in groups if group["name"] == GROUP.encode()), None)
-            if mine is None or _order(text(mine["last-delivered-id"])) < _order(id):
-                return True
-            return bool(await self._redis.xpending_range(key, GROUP, min=id, max=id, count=1))
-
-    async def read(self, node: str, consumer: str, count: int, wait_ms: int) -> list[StreamEntry]:
-        """Return the next entries of a node's stream; empty if none came in time."""
-        wait_ms = min(wait_ms, self._max_wait_ms)
-        async with self._guard(wait_ms / 1000):
-            stream = {self.key("in", node): ">"}
-            reply = await self._redis.xreadgroup(GROUP, consumer, stream, count=count, block=wait_ms)
-        return [entry for _, entries in _pairs(reply) for entry in _entries(entries)]
-
-    async def claim_idle(self, node: str, consumer: str, idle_ms: int, count: int) -> list[StreamEntry]:
-        """Return entries, in order, that a consumer received and has not acknowledged for `idle_ms`."""
-        claimed: list[StreamEntry] = []
-        start = "0-0"
-        async with self._guard():
-            while len(claimed) < count:
-                reply = await self._redis.xautoclaim(
-                    self.key("in", node), GROUP, consumer, idle_ms, start_id=start, count=count
-                )
-                claimed += _entries(reply[1])
-                start = text(reply[0])
-                if start == "0-0":
-                    break
-            times = await self._delivery_counts(node, consumer, len(claimed))
-        return [StreamEntry(entry.id, entry.fields, times.get(entry.id, 1)) for entry in claimed]
-
-    async def reset_delivery_counts(self, node: str, consumer: str, ids: Sequence[str]) -> None:
-        """Set the delivery count of these entries to zero, when a failure to store them was not their fault."""
-        async with self._guard():
-            await self._redis.xclaim(
-                self.key("in", node), GROUP, consumer, 0, list(ids), retrycount=0, justid=True
-            )
-
-    async def _delivery_counts(self, node: str, consumer: str, count: int) -> dict[str, int]:
-        if not count:
-            return {}
-        reply = await self._redis.xpending_range(
-            self.key("in", node), GROUP, min="-", max="+", count=count, consumername=consumer
-        )
-        return {text(entry["message_id"]): entry["times_delivered"] for entry in reply}
-
-    async def trim(self, node: str) -> int:
-        """Drop entries from a stream that no group needs any more."""
-        async with self._guard():
-            return int(await self._trim(keys=[self.key("in", node)]))
-
-    async def claim_names(self, node: str, names: Sequence[str]) -> list[bytes]:
-        """Claim the names that are free; return the owner of each afterwards."""
-        async with self._guard():
-            keys = [self.key("names"), self.key("fence"), self.key("changes")]
-            return list(await self._claim(keys=keys, args=[node, self.key("alive", ""), *names]))
-
-    async def compare_and_set(self, kind: str, name: str, value: bytes, revision: int) -> tuple[bytes, bool]:
-        """Replace a value unless it was changed since `revision`. Return the current value, and True if it is this
-        one.
-        """
-        async with self._guard():
-            keys = [self.key(kind), self.key("changes")]
-            reply = await self._share(keys=keys, args=[kind, name, value, revision])
-            return reply[0], reply[1] == 1
-
     async def get_all(self, kind: str) -> dict[str, bytes]:
         """Return every entry of a shared table. A name that is not text is reported and skipped."""
         async with self._guard():
@@ -369,21 +222,6 @@ class BusClient:
                 self.malformed.report(f"{kind}/{text(name)}", "the name is not UTF-8")
         return entries
 
-    async def table_sizes(self) -> list[int]:
-        """Return the number of entries of each shared table."""
-        async with self._guard(), self._redis.pipeline(transaction=False) as pipe:
-            for kind in SHARED_TABLES:
-                pipe.hlen(self.key(kind))
-            return [int(size) for size in await pipe.execute()]
-
-    async def set_shared(self, kind: str, name: str, value: bytes) -> None:
-        """Replace a value and announce the change."""
-        async with self._guard(), self._redis.pipeline(transaction=True) as pipe:
-            pipe.hset(self.key(kind), name, value)
-            change = {"kind": kind, "name": name}
-            pipe.xadd(self.key("changes"), change, maxlen=MAX_CHANGES, approximate=True)
-            await pipe.execute()
-
     async def alive(self, nodes: Sequence[str]) -> set[str]:
         """Return those of these nodes that have a relay now."""
         if not nodes:
@@ -391,20 +229,6 @@ class BusClient:
         async with self._guard():
             reply = await self._redis.mget([self.key("alive", node) for node in nodes])
         return {node for node, lease in zip(nodes, reply, strict=True) if lease is not None}
-
-    async def wait_for_change(self, after: str, wait_ms: int) -> str:
-        """Wait until a shared value has changed; return the id of the newest change."""
-        wait_ms = min(wait_ms, self._max_wait_ms)
-        async with self._guard(wait_ms / 1000):
-            reply = await self._redis.xread({self.key("changes"): after}, count=1000, block=wait_ms)
-        entries = [entry for _, some in _pairs(reply) for entry in _entries(some)]
-        return entries[-1].id if entries else after
-
-    async def last_id(self, stream: str) -> str:
-        """Return the id of the last entry of a stream."""
-        async with self._guard():
-            reply = _entries(await self._redis.xrevrange(self.key(*stream.split(":")), count=1))
-        return reply[0].id if reply else "0-0"
 
     async def last_entries(self, stream: str, count: int) -> list[StreamEntry]:
         """Return the last entries of a stream, oldest first."""
@@ -418,33 +242,15 @@ class BusClient:
             key = self.key(*stream.split(":"))
             return _entries(await self._redis.xrange(key, min=f"({after}", count=count))
 
-    async def delete_entries(self, stream: str, ids: Sequence[str]) -> None:
-        """Delete entries from a stream."""
-        async with self._guard():
-            await self._redis.xdel(self.key(*stream.split(":")), *ids)
-
     async def publish(self, stream: str, events: Sequence[bytes], most: int) -> None:
         """Append events, as JSON with `v`, `id` and `kind`, to a stream that keeps about `most` of them."""
         async with self._guard():
             await self._publish(keys=[self.key(stream)], args=[most, *events])
 
-    async def stream_counts(self, node: str) -> tuple[int, int, int]:
-        """Return three counts of a node's stream: entries, delivered but not acknowledged, not yet delivered."""
-        async with self._guard():
-            key = self.key("in", node)
-            if not await self._redis.exists(key):
-                return 0, 0, 0
-            groups = await self._redis.xinfo_groups(key)
-            mine = next((group for group in groups if group["name"] == GROUP.encode()), None)
-            length = int(await self._redis.xlen(key))
-            if mine is None:
-                return length, 0, length
-            return length, int(mine["pending"]), int(mine.get("lag") or 0)
-
-    async def set_aside_unusable(self, nodes: Sequence[str]) -> list[str]:
-        """Rename the keys of the workspace and of these nodes that no command can use; return their former names."""
+    async def set_aside_unusable(self, node: str) -> list[str]:
+        """Rename the keys of the workspace and of this node that no command can use; return their former names."""
         types = {self.key(name): kind for name, kind in KEY_TYPES.items()}
-        types |= {self.key(name, node): kind for node in nodes for name, kind in NODE_KEY_TYPES.items()}
+        types |= {self.key(name, node): kind for name, kind in NODE_KEY_TYPES.items()}
         moved = []
         async with self._guard():
             for key, kind in types.items():
@@ -471,12 +277,6 @@ class BusClient:
             return int(await self._redis.xlen(self.key(*stream.split(":"))))
 
 
-def _order(id: str) -> tuple[int, int]:
-    """Return the numbers of an entry's id, by which entries are ordered."""
-    milliseconds, _, number = id.partition("-")
-    return int(milliseconds), int(number or 0)
-
-
 def _plain(value: object) -> str:
     return text(value) if isinstance(value, bytes) else str(value)
 
@@ -489,13 +289,6 @@ def _error_text(problem: Exception) -> str:
         return text
     name = command.partition("(")[2].partition(" ")[0]
     return name + ": " + reason.strip("(,)'\"").rstrip(".")
-
-
-def _pairs(reply: Any) -> list[tuple[Any, Any]]:
-    """Return the reply of a read as pairs: it is a list of pairs in RESP2, and a map in RESP3."""
-    if not reply:
-        return []
-    return [(key, some[0]) for key, some in reply.items()] if isinstance(reply, dict) else list(reply)
 
 
 def _entries(reply: Any) -> list[StreamEntry]:

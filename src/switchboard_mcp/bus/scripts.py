@@ -20,6 +20,21 @@ redis.call('SET', KEYS[1], mine, 'PX', ARGV[3])
 return 1
 """
 
+# alive:<node> | token, machine, ttl ms. Returns 1 if the relay with this token holds the node now, 0 if another does.
+# A relay on the same machine holds the folder's lock, so the previous holder there must be gone and can be replaced.
+BEAT = """
+local held = redis.call('GET', KEYS[1])
+local mine = ARGV[1] .. ' ' .. ARGV[2]
+local left = redis.call('PTTL', KEYS[1])
+-- A relay writes "token machine" with this lease; anything else was not written by one.
+local valid = held and string.match(held, '^[^ ]+ [^ ]+$') and left > 0 and left <= tonumber(ARGV[3])
+if valid and held ~= mine then
+  if string.sub(held, -#ARGV[2] - 1) ~= ' ' .. ARGV[2] then return 0 end
+end
+redis.call('SET', KEYS[1], mine, 'PX', ARGV[3])
+return 1
+"""
+
 # names, fence, changes | node, prefix of alive keys, name… Returns the owner of each name afterwards, as JSON.
 # A name whose node has lost its lease can be claimed by another node, with a higher fence.
 CLAIM = """
@@ -93,28 +108,4 @@ for at = 2, #ARGV do
     'v', event.v, 'id', event.id, 'kind', event.kind, 'event', ARGV[at])
 end
 return #ARGV - 1
-"""
-
-# stream. Drops entries that every group has received and acknowledged.
-TRIM = """
-local function before(a, b)
-  local am, as = string.match(a, '(%d+)-(%d+)')
-  local bm, bs = string.match(b, '(%d+)-(%d+)')
-  if am ~= bm then return tonumber(am) < tonumber(bm) end
-  return tonumber(as) < tonumber(bs)
-end
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-local lowest = nil
-for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  local info = {}
-  for at = 1, #group, 2 do info[group[at]] = group[at + 1] end
-  local needed = info['last-delivered-id']
-  if info['pending'] > 0 then
-    local pending = redis.call('XPENDING', KEYS[1], info['name'])
-    if before(pending[2], needed) then needed = pending[2] end
-  end
-  if lowest == nil or before(needed, lowest) then lowest = needed end
-end
-if lowest == nil then return 0 end
-return redis.call('XTRIM', KEYS[1], 'MINID', lowest)
 """

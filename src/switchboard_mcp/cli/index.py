@@ -68,7 +68,10 @@ MAIL_COMMANDS = {
     "mail workflow": "mail.workflow:COMMAND",
     "mail dead": "mail.dead:COMMAND",
     "mail verify": "mail.maintenance:VERIFY",
-    "mail repair": "mail.maintenance:REPAIR",
+    "mail export": "mail.maintenance:EXPORT",
+    "mail backup": "mail.maintenance:BACKUP",
+    "mail restore": "mail.maintenance:RESTORE",
+    "mail salvage": "mail.maintenance:SALVAGE",
     "mail prune": "mail.maintenance:PRUNE",
     "mail hook": "mail.hook_command:COMMAND",
 }

@@ -290,8 +290,11 @@ class Config(ConfigModel, frozen=True):
     """One process for all stdio sessions."""
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     """Details of calls and history of the dashboard."""
+    database: str = ""
+    """Where mail is kept: `postgresql://…` of a server that several machines share. Default: SQLite files in
+    `.switchboard/`."""
     bus: BusSettings = field(default_factory=BusSettings)
-    """Mail between machines."""
+    """Events for other programs."""
     ask: AskSettings = field(default_factory=AskSettings)
     """Natural-language requests."""
     sandbox: Sandbox | None = None
@@ -331,6 +334,7 @@ RELOAD: dict[str, tuple[Rebuild, ...]] = {
     "http": ("restart",),
     "broker": (),
     "dashboard": ("restart",),
+    "database": ("restart",),
     "bus": ("restart",),
     "ask": ("restart",),
     "sandbox": ("child",),
@@ -384,6 +388,7 @@ SETTING_OWNERS: dict[str, SettingOwner] = {
     "http": "approver",
     "broker": "approver",
     "dashboard": "approver",  # shows arguments and results of calls
+    "database": "approver",
     "bus": "approver",
     "ask": "approver",
     "sandbox": "approver",

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -39,3 +43,8 @@ def iso_time(clock_ms: int) -> str:
     """Return a wall clock time as ISO 8601 with milliseconds."""
     seconds, ms = divmod(clock_ms, 1_000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{ms:03d}Z"
+
+
+def stamp(at: datetime) -> str:
+    """Format a UTC time as it is stored."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

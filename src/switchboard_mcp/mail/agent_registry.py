@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import agent_name, is_agent_name
+from switchboard_mcp.database.machine_clocks import stamp
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.roles import ROLES, may_assign, read_role
-from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.clocks import stamp
+from switchboard_mcp.mail.store import rows
 from switchboard_mcp.mail.store.store import State
 from switchboard_mcp.suites.fuzzy import nearest
 
@@ -132,7 +132,7 @@ def assign_role(by: str, agent: str, written: str) -> Callable[[State], str]:
 
 def create_team(by: str, team: str, members: Sequence[str], roles: Sequence[str]) -> Callable[[State], Team]:
     """Create or replace a team; with `roles`, one agent plays them all."""
-    message_lookup.require_unreserved(team)
+    rows.require_unreserved(team)
     played = [require_role(role) for role in roles]
     if played and len(members) != 1:
         message = (

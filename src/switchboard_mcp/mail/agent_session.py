@@ -16,9 +16,9 @@ from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.inprocess.server_app import ClientIdentity, Notifier
 from switchboard_mcp.mail import agent_registry, hooks, presence, resources
 from switchboard_mcp.mail.location import FOLDER
-from switchboard_mcp.mail.messages import Claimed
+from switchboard_mcp.mail.messages import Claimed, Unread
 from switchboard_mcp.mail.presence import PresenceLock
-from switchboard_mcp.mail.store import message_lookup
+from switchboard_mcp.mail.store import rows
 from switchboard_mcp.mail.store.store import MailboxChange
 from switchboard_mcp.mail.wake_rules import WakeRecord, next_announcement
 from switchboard_mcp.system.host_process import host_process
@@ -80,7 +80,7 @@ class AgentSession:
 
     async def register(self, written: str, **details: object) -> agent_registry.Agent:
         """Register the client as the agent of this name."""
-        name = message_lookup.require_unreserved(agent_registry.parse_name(written))
+        name = rows.require_unreserved(agent_registry.parse_name(written))
         async with self._registering:
             refusal = self._refusal(name)
             if refusal is not None:
@@ -130,10 +130,6 @@ class AgentSession:
             self.name = name
             server.watch_mailboxes()
             return
-        node = await server.find_remote(name) if server.find_remote is not None else ""
-        if node:
-            message = f"Agent '{name}' lives on another machine (node {node})."
-            raise refused("mail_name_taken", message)
         try:
             lock = server.take_over(name, self) or await asyncio.to_thread(server.presence.acquire, name)
         except OSError as problem:
@@ -219,7 +215,7 @@ class AgentSession:
                 await asyncio.sleep(decided)
                 continue
             self.announced = decided
-            waiting = hooks.Unread(len(unread), unread[: hooks.MAX_LISTED])
+            waiting = Unread(len(unread), unread[: hooks.MAX_LISTED])
             self.notifier.channel_event(hooks.format_notice(self.name, waiting), {"agent": self.name})
             self.server.note_notified(self.name)
 

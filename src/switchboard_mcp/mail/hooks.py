@@ -1,7 +1,8 @@
 """Builds the unread-mail notice that a host hook prints after each turn, rate-limited per message.
 
 Finds the agent a hook runs for and keeps notes between runs. A notice never contains message text. Loaded at every
-turn, so it opens no `MessageStore` and no event loop. The output format of each host belongs to the command.
+turn, so it opens no `MessageStore` and no event loop unless files were dropped.
+The output format of each host belongs to the command.
 """
 
 from __future__ import annotations
@@ -16,14 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import agent_name, is_agent_name
-from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail.location import AGENT, FOLDER
-from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.store import dropped_files, message_lookup
-from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import StoreDirectory, Transaction
-from switchboard_mcp.mail.store.dropped_files import Inbox
-from switchboard_mcp.mail.store.workspace_state import MAX_STATE_BYTES
+from switchboard_mcp.mail.messages import StoredMessage, Unread
 from switchboard_mcp.system.atomic_write import write_atomically
 from switchboard_mcp.system.plain_files import read_plain
 from switchboard_mcp.system.processes import is_running, list_ancestors
@@ -37,6 +32,7 @@ MAX_LISTED = 8
 MAX_SUBJECT_CHARS = 80
 # The same unread mail is reported after at most this many turns; then the agent has decided to ignore it.
 MAX_REPEATS = 3
+MAX_STATE_BYTES = 64 * 1_048_576
 
 
 class HookInput(Struct):
@@ -119,46 +115,15 @@ def _read_object(path: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-class Unread(Struct):
-    """Unread mail of an agent: its number, the first messages, and the order number of the newest."""
-
-    count: int = 0
-    messages: list[StoredMessage] = []
-    newest: int = 0
-
-    @property
-    def fingerprint(self) -> str:
-        """Return a text that changes with the unread mail."""
-        return f"{self.count} {self.newest}"
-
-
 def find_unread(workspace: str, agent: str) -> Unread:
-    """Find unread mail, after delivering dropped files. Empty if the folder cannot be read or written."""
-    directory = StoreDirectory(workspace, system_clocks())
-    if not os.path.isdir(os.path.join(directory.path, "inbox")):
+    """Find unread mail, after dropped files were imported. Empty if the folder cannot be read or written."""
+    folder = os.path.join(workspace, FOLDER)
+    if not os.path.isdir(os.path.join(folder, "inbox")):
         return Unread()
-    try:
-        with directory.transaction() as tx:
-            inbox = dropped_files.scan(tx, agent)
-            if not inbox.dropped and not dropped_files.has_misplaced(tx, agent):
-                return _summarize(tx, agent, inbox)
-        # Only a writing process needs the lock that marks it as alive.
-        from switchboard_mcp.mail.store.delivery_rules import load_rules
+    # Not needed where there is no mail.
+    from switchboard_mcp.mail import unread_mail
 
-        directory.make()
-        with directory.transaction() as tx:
-            dropped_files.collect_misplaced(tx)
-            return _summarize(tx, agent, dropped_files.deliver(tx, agent, load_rules(workspace))[0])
-    except (OSError, SwitchboardError):
-        return Unread()
-    finally:
-        directory.close()
-
-
-def _summarize(tx: Transaction, agent: str, inbox: Inbox) -> Unread:
-    count = inbox.count()
-    messages = list(message_lookup.load_all(tx, agent, inbox.first(MAX_LISTED)))
-    return Unread(count, messages, inbox.newest())
+    return unread_mail.find(workspace, agent, MAX_LISTED)
 
 
 def format_notice(agent: str, waiting: Unread) -> str:

@@ -11,16 +11,16 @@ so any program that knows the protocol can read a message:
 | `thread` | the store | id of the first message of the conversation; absent in that message itself |
 | `attachment` | the store | `{"file", "sha256", "bytes"}`: the full payload, or, with `name` and `mediaType`, a file |
 | `verified` | the store | true if the sender is known from its connection, false if only a dropped file claims it |
-| `seal` | the store | the signature: a keyed hash of everything else; a file without a valid one is not delivered yet |
+| `seal` | earlier versions | the signature of a message file |
 
-`verified` is set in `store.message_validation` and `store.sending`, and cleared in `store.message_lookup` for a file
-whose signature is invalid. This module is not aware of files.
+`verified` is set by the store: in a message that was sent, and in `store.message_validation` for a dropped file. This
+module is not aware of files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -177,6 +177,19 @@ class StoredMessage(Struct, rename="camel", kw_only=True):
     """The reason, for a dead letter."""
 
 
+class Unread(Struct):
+    """Unread mail of an agent: its number, the first messages, and the order number of the newest."""
+
+    count: int = 0
+    messages: list[StoredMessage] = []
+    newest: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a text that changes with the unread mail."""
+        return f"{self.count} {self.newest}"
+
+
 class Claimed(Struct, rename="camel", kw_only=True):
     """A message leased to the claimer until `expires_at`."""
 
@@ -225,6 +238,16 @@ class Delivery(Struct, rename="camel", kw_only=True):
     """None if delivered, else the reason it is a dead letter."""
 
 
+class SharedState(Protocol):
+    """The state of the workspace, as the transaction that accepts a message sees it."""
+
+    def section(self, kind: str) -> dict[str, bytes]:
+        """Return the encoded entries of a section by name."""
+
+    def update(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Change the state in the same transaction."""
+
+
 # Checks every message before it is accepted, sent or dropped (`message.verified` says which). Returns the message to
 # store, or a failure. Runs in the writer thread: it may read files but must be quick.
-DeliveryRule = Callable[[MailMessage], "MailMessage | Failure"]
+DeliveryRule = Callable[[MailMessage, SharedState], "MailMessage | Failure"]

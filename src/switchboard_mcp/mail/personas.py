@@ -1,6 +1,6 @@
 """Personas: texts for roles, added to tasks. The user's in `.switchboard/personas/`, else the bundled ones.
 
-Added to a message when it is accepted. Roles are read from the state file; unchanged files are not read again.
+Added to a message when it is accepted. Unchanged files are not read again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure
-from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
+from switchboard_mcp.mail.messages import DeliveryRule, MailMessage, SharedState
 from switchboard_mcp.mail.roles import file_name, read_role
 from switchboard_mcp.system.plain_files import read_plain
 
@@ -20,7 +20,6 @@ BUNDLED = os.path.join(os.path.dirname(__file__), "bundled_personas")
 # Requests are addressed to a role; status updates and results to the agent itself.
 ACTIONS = frozenset({"delegate_task", "request_review"})
 MAX_BYTES = 16_384
-MAX_STATE_BYTES = 64 * 1_048_576
 
 
 class AgentRecord(Struct):
@@ -30,8 +29,12 @@ class AgentRecord(Struct):
     bridge: bool = False
 
 
-class _State(Struct):
-    agents: dict[str, AgentRecord] = {}
+def read_agent(agents: dict[str, bytes], name: str) -> AgentRecord:
+    """Return what the state says about an agent; defaults if it is unknown."""
+    try:
+        return msgspec.json.decode(agents.get(name, b"{}"), type=AgentRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return AgentRecord()
 
 
 class PersonaText(Struct, frozen=True):
@@ -48,7 +51,6 @@ class Personas:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._cache: dict[str, tuple[object, bytes]] = {}
-        self._state: tuple[bytes, _State] = (b"", _State())
 
     def for_role(self, role: str) -> PersonaText:
         """Return the persona of a role. Blocking."""
@@ -58,24 +60,16 @@ class Personas:
         text = content.decode("utf-8", "replace").strip()
         return PersonaText(text, os.path.join(os.path.basename(self._folder), FOLDER, name), bool(own))
 
-    def agent(self, name: str) -> AgentRecord:
-        """Return what the state says about an agent; defaults if it is unknown. Blocking."""
-        data = self._read(os.path.join(self._folder, "state.json"), MAX_STATE_BYTES)
-        if data != self._state[0]:
-            try:
-                self._state = data, msgspec.json.decode(data, type=_State)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                self._state = data, _State()
-        return self._state[1].agents.get(name) or AgentRecord()
-
-    def apply(self, message: MailMessage) -> MailMessage | Failure:
+    def apply(self, message: MailMessage, state: SharedState) -> MailMessage | Failure:
         """Add the persona of the role that the message names, else of the recipient's role."""
         # Only this rule adds a persona: one that a file or another machine brought along is dropped.
         message = msgspec.structs.replace(message, persona=None)
         if message.action not in ACTIONS:
             return message
         named = message.metadata.get("role")
-        role = (read_role(named) if isinstance(named, str) else None) or self.agent(message.recipient).role
+        role = (read_role(named) if isinstance(named, str) else None) or read_agent(
+            state.section("agents"), message.recipient
+        ).role
         text = self.for_role(role).text if role else ""
         return msgspec.structs.replace(message, persona=text) if text else message
 

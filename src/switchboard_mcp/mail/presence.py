@@ -15,14 +15,10 @@ import time
 from contextlib import suppress
 from typing import Literal
 
-from msgspec import DecodeError, Struct
-from msgspec.json import decode
+from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import is_agent_name
-from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
-from switchboard_mcp.mail.store.index.inbox_index import count_waiting
-from switchboard_mcp.system.plain_files import read_plain
+from switchboard_mcp.mail.store.reading import Waiting
 from switchboard_mcp.system.processes import is_running
 
 FOLDER = "presence"
@@ -32,9 +28,6 @@ ACTIVE_S = 300.0
 # A process checking whether a file is locked holds the lock for an instant.
 LOCK_ATTEMPTS, RETRY_S = 5, 0.01
 NOTIFIED_SUFFIX = ".woken"
-MAX_REMOTE_BYTES = 4096
-# A folder of this size has held thousands of files: its index is quicker than a listing.
-LARGE_FOLDER_BYTES = 262_144
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -45,14 +38,6 @@ class UnclaimedMail(Struct, rename="camel", frozen=True):
     unread: int = 0
     oldest_s: float = 0.0
     overdue: bool = False
-
-
-class RemotePresence(Struct, frozen=True):
-    """Presence of an agent on another machine, as reported by the bus; `seen` is its last activity."""
-
-    node: str
-    here: PresenceStatus = "offline"
-    seen: float = 0.0
 
 
 class PresenceLock(Struct):
@@ -99,9 +84,6 @@ class Presence:
 
     def status(self, agent: str, pid: int = 0) -> tuple[PresenceStatus, float]:
         """Return the agent's status and last activity; `pid` is a process that represents it."""
-        stay = self.remote(agent)
-        if stay is not None:
-            return stay.here, stay.seen
         alive = is_running(pid)
         try:
             with self._open(agent, create=False) as file:
@@ -116,51 +98,20 @@ class Presence:
         return ("online" if recent and not departed else "offline"), info.st_mtime
 
     def is_connected(self, agent: str) -> bool:
-        """Return True if a process holds the agent's name, here or on another machine; a shell does so briefly."""
-        stay = self.remote(agent)
-        if stay is not None:
-            return stay.here != "offline"
+        """Return True if a process holds the agent's name; a shell does so briefly."""
         try:
             with self._open(agent, create=False) as file:
                 return _is_locked(file.fd)
         except OSError:
             return False
 
-    def remote(self, agent: str) -> RemotePresence | None:
-        """Return the presence of an agent on another machine; None for a local one."""
-        try:
-            data = read_plain(os.path.join(self._root, REMOTE_AGENTS, agent), MAX_REMOTE_BYTES)
-        except OSError:
-            return None
-        try:
-            return decode(data, type=RemotePresence)
-        except (DecodeError, UnicodeDecodeError):
-            return RemotePresence(node="")
-
-    def unclaimed(
-        self, agent: str, unread_warn_s: float, counted: tuple[int, str] | None = None
-    ) -> UnclaimedMail:
-        """Count the unclaimed messages, unless they and the oldest one are known, and check if a warning is due."""
-        inbox = os.path.join(self._root, "inbox", agent)
-        unread, oldest = self._count(agent, inbox) if counted is None else counted
-        if not unread:
+    def unclaimed(self, agent: str, unread_warn_s: float, waiting: Waiting) -> UnclaimedMail:
+        """Return what waits for an agent, and if a warning is due."""
+        if not waiting.count:
             return UnclaimedMail()
-        came = _mtime(os.path.join(inbox, oldest))
-        age = max(0.0, time.time() - came) if came else 0.0
-        notified = _mtime(os.path.join(self._root, FOLDER, agent + NOTIFIED_SUFFIX)) >= came
-        return UnclaimedMail(unread, round(age, 1), age >= unread_warn_s and not notified)
-
-    def _count(self, agent: str, inbox: str) -> tuple[int, str]:
-        """Return how many messages wait, and the name of the oldest."""
-        try:
-            if os.stat(inbox).st_size > LARGE_FOLDER_BYTES:
-                counted = count_waiting(self._root, system_clocks().boot, agent)
-                if counted is not None:
-                    return counted
-            names = [name for name in os.listdir(inbox) if name.startswith("msg_") and name.endswith(".json")]
-        except OSError:
-            return 0, ""
-        return len(names), min(names, default="")  # names sort by time
+        age = max(0.0, time.time() - waiting.oldest_s)
+        notified = _mtime(os.path.join(self._root, FOLDER, agent + NOTIFIED_SUFFIX)) >= waiting.oldest_s
+        return UnclaimedMail(waiting.count, round(age, 1), age >= unread_warn_s and not notified)
 
     def _touch(self, name: str) -> None:
         with suppress(OSError), self._open(name) as file:  # activity that cannot be recorded is skipped

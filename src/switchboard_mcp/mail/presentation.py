@@ -12,6 +12,7 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.agent_registry import Agent
 from switchboard_mcp.mail.messages import Claimed, MailMessage, StoredMessage
 from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.mail.store.reading import Waiting
 from switchboard_mcp.mail.terminal.styling import stored_styling
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ async def list_agents(
     agents = {name: Agent(kind="chat", interface="files") for name in await store.agents()}
     agents |= agent_registry.agents(state)
     teams = agent_registry.teams(state)
-    views = await asyncio.to_thread(_agent_views, presence, agents, unread_warn_s)
+    waiting = await store.waiting()
+    views = await asyncio.to_thread(_agent_views, presence, agents, unread_warn_s, waiting)
     for entry in views:
         within = [name for name, team in teams.items() if entry["name"] in team.members]
         if within:
@@ -113,15 +115,20 @@ async def list_agents(
 
 
 def _agent_views(
-    presence: Presence, agents: dict[str, Agent], unread_warn_s: float
+    presence: Presence, agents: dict[str, Agent], unread_warn_s: float, waiting: dict[str, Waiting]
 ) -> list[dict[str, object]]:
-    return [agent_view(presence, name, agent, unread_warn_s) for name, agent in sorted(agents.items())]
+    return [
+        agent_view(presence, name, agent, unread_warn_s, waiting.get(name, Waiting()))
+        for name, agent in sorted(agents.items())
+    ]
 
 
-def agent_view(presence: Presence, name: str, agent: Agent, unread_warn_s: float) -> dict[str, object]:
+def agent_view(
+    presence: Presence, name: str, agent: Agent, unread_warn_s: float, counted: Waiting
+) -> dict[str, object]:
     """Return one agent. Blocking."""
     status, seen = presence.status(name, agent.pid)
-    waiting = presence.unclaimed(name, unread_warn_s)
+    waiting = presence.unclaimed(name, unread_warn_s, counted)
     view: dict[str, object] = {"name": name, "kind": agent.kind, "presence": status}
     if seen and status != "online":
         view["lastSeenSecondsAgo"] = max(0, round(time.time() - seen))

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec import Raw, Struct
 
+from switchboard_mcp.database.machine_clocks import stamp
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
 from switchboard_mcp.mail.path_patterns import normal_path, overlap
-from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import State
 
 SECTION = "reservations"

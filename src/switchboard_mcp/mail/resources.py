@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from switchboard_mcp.errors import failure
@@ -77,9 +76,9 @@ async def read_inbox(
     """Return an agent's unread messages as summaries."""
     store = await server.store()
     messages = await store.peek(agent, limit=limit, after=after)
-    waiting = await asyncio.to_thread(server.presence.unclaimed, agent, server.unread_warn_s)
+    waiting = await store.waiting_for(agent)
     return {
         "agent": agent,
-        "unread": waiting.unread,
+        "unread": waiting.count,
         "messages": [summary_view(message) for message in messages],
     }

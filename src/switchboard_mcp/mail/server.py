@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from switchboard_mcp.config.agent_names import agent_name
 from switchboard_mcp.config.sections import MailSettings
@@ -23,14 +23,10 @@ from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.overseer import OverseerNotes
 from switchboard_mcp.mail.personas import Personas
 from switchboard_mcp.mail.presence import Presence, PresenceLock, UnclaimedMail
-from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
-from switchboard_mcp.mail.store.directory import Transaction
+from switchboard_mcp.mail.store.opening import open_mail
+from switchboard_mcp.mail.store.reading import Waiting
 from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
 from switchboard_mcp.observability.log import Log
-
-if TYPE_CHECKING:
-    from switchboard_mcp.mail.conversations.deadlines import DeadlineWatch
 
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 # Checks per warning period, so a warning is sent soon after it is due.
@@ -63,6 +59,7 @@ class MailServer:
         log: Log,
         start_task: StartTask,
         reserved: Iterable[str] = (),
+        database: str = "",
     ) -> None:
         folder = os.path.join(workspace, FOLDER)
         self.presence = Presence(folder)
@@ -70,13 +67,11 @@ class MailServer:
         self.settings = settings
         self.unread_warn_s = settings.unread_warn_ms / 1000
         self._keep_s = settings.keep_days * DAY_S
-        self._quotas = quotas_of(settings)
+        self._database = database
         self._pruned_at = -DAY_S
         self.sessions: list[AgentSession] = []
         self.reserved = frozenset(map(agent_name, reserved))  # usable only with a token of that name
         self.registration_lock = asyncio.Lock()
-        # Returns the node an agent of this name lives on, if machines are connected by a bus; empty for none.
-        self.find_remote: Callable[[str], Coroutine[Any, Any, str]] | None = None
         self.workspace = workspace
         self._log = log
         self.start_task = start_task
@@ -91,7 +86,6 @@ class MailServer:
         # Agents whose notification was recorded just now; True if they were notified again.
         self._notified: dict[str, bool] = {}
         self._delivery_warnings: dict[str, tuple[float, str]] = {}  # by recipient: time of the check, warning
-        self._deadlines: DeadlineWatch | None = None
         self._closed = False
         self.notes = OverseerNotes(self.store, start_task, log)
 
@@ -114,11 +108,12 @@ class MailServer:
             if self._closed:
                 raise refused("shutting_down", "Switchboard is shutting down, and the mail server with it.")
             if self._store is None:
-                store = await MessageStore.open(
+                store = await open_mail(
                     self.workspace,
-                    rules=load_rules(self.workspace, self.settings),
+                    self.settings,
+                    database=self._database,
                     report=self._on_delivery,
-                    quotas=self._quotas,
+                    say=lambda text: self._log.info("mail.migrated", note=text),
                 )
                 self._store = store
                 self.watch_mailboxes()
@@ -169,30 +164,24 @@ class MailServer:
         """Return True if another client of the same principal is connected; both are the same agent."""
         return any(session is not newcomer and session.name == agent for session in self.sessions)
 
-    def check_recipient(self, recipient: str) -> Callable[[Transaction], None] | None:
-        """Return a check for the thread that stores a message to this recipient; None if it was checked just now."""
+    async def check_recipient(self, recipient: str) -> str:
+        """Return a warning for the sender if the recipient may not read its mail soon; checked now and then."""
         self._maybe_unread.add(recipient)
         now = asyncio.get_running_loop().time()
         checked_at, warning = self._delivery_warnings.get(recipient, (-WARNING_CACHE_S, ""))
         if now - checked_at < WARNING_CACHE_S:
-            return None
+            return warning
         self._delivery_warnings[recipient] = (now, warning)  # concurrent callers need not check too
-
-        def check(tx: Transaction) -> None:
-            self._delivery_warnings[recipient] = (now, self._warning_for(tx, recipient))
-
-        return check
-
-    def delivery_warning(self, recipient: str) -> str:
-        """Return a warning for the sender if the recipient may not read its mail soon, as of the last check."""
-        return self._delivery_warnings.get(recipient, (0.0, ""))[1]
+        waiting = await (await self.store()).waiting_for(recipient)
+        warning = await asyncio.to_thread(self._warning_for, recipient, waiting)
+        self._delivery_warnings[recipient] = (now, warning)
+        return warning
 
     def forget_warning(self, recipient: str) -> None:
         """Check this recipient again at the next message."""
         self._delivery_warnings.pop(recipient, None)
 
-    def _warning_for(self, tx: Transaction, recipient: str) -> str:
-        counted = message_lookup.count_waiting(tx, recipient)
+    def _warning_for(self, recipient: str, counted: Waiting) -> str:
         waiting = self.presence.unclaimed(recipient, self.unread_warn_s, counted)
         if waiting.overdue:
             return unread_warning(recipient, waiting)
@@ -248,9 +237,7 @@ class MailServer:
                 self._log.warning("mail.maintenance_failed", problem=str(problem))
 
     async def _act_on_deadlines(self) -> None:
-        if self._deadlines is None:
-            self._deadlines = _upkeep().DeadlineWatch()
-        for id in await self._deadlines.act(await self.store()):
+        for id in await _upkeep().act_on_deadlines(await self.store()):
             self._log.warning("mail.overdue", id=id)
 
     async def _prune(self) -> None:
@@ -259,9 +246,9 @@ class MailServer:
         if not self._keep_s or now - self._pruned_at < DAY_S:
             return
         self._pruned_at = now
-        done = await _upkeep().prune(await self.store(), self._keep_s)
-        if done.messages:
-            self._log.info("mail.pruned", messages=done.messages, receipts=done.receipts)
+        count = await (await self.store()).prune(self._keep_s)
+        if count:
+            self._log.info("mail.pruned", messages=count)
 
     async def _warn_unread(self) -> None:
         store = await self.store()
@@ -269,7 +256,8 @@ class MailServer:
             self._maybe_unread = set(await store.agents())
         for agent in sorted(self._maybe_unread):
             self._maybe_unread.discard(agent)
-            waiting = await asyncio.to_thread(self.presence.unclaimed, agent, self.unread_warn_s)
+            counted = await store.waiting_for(agent)
+            waiting = await asyncio.to_thread(self.presence.unclaimed, agent, self.unread_warn_s, counted)
             if waiting.unread:
                 self._maybe_unread.add(agent)
             if not waiting.overdue:

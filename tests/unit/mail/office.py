@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+
 from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.inprocess.mcp_server import InProcessServer
 from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.mail.server import MailServer
-from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport import memory

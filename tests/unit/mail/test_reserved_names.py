@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from switchboard_mcp.mail.store.remote import remote_inbox
 
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.messages import Draft, MailMessage
 from switchboard_mcp.mail.store import dropped_files
-from switchboard_mcp.mail.store.remote import remote_inbox
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.cases import each_case
 from tests.unit.mail.office import office

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 
 from switchboard_mcp.children.locking.lock_file import read_lock
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.hooks import HookInput
 from switchboard_mcp.mail.presence import Presence
-from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 from switchboard_mcp.server.http import auth
 from switchboard_mcp.system.plain_files import read_plain
 from tests.cases import each_case

@@ -175,9 +175,7 @@ def _bus(workspace: Workspace) -> BusStatus | None:
 def bus_line(bus: BusStatus) -> str:
     """Return the state of the bus in one line."""
     problem = relay_status.describe_problem(bus)
-    lag = f"{bus.waiting} waiting, {bus.in_flight} in flight"
-    lag += f" ({bus.oldest_s:.0f} s without an answer)" if bus.in_flight else ""
-    return f"bus: {problem or 'connected'}; {lag}, {bus.backlog} to receive"
+    return f"bus: {problem or 'connected'}; {bus.events_waiting} events waiting"
 
 
 def find_server(folder: str, console: Console | None = None) -> RunningServer | None:

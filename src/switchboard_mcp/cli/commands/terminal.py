@@ -30,8 +30,8 @@ from switchboard_mcp.errors import SwitchboardError, refused
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.location import AGENT, FOLDER, WORKSPACE
 from switchboard_mcp.mail.presence import Presence
-from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
+from switchboard_mcp.mail.store import rows
+from switchboard_mcp.mail.store.opening import open_mail
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.styling import parse_styling, stored_styling
@@ -72,7 +72,7 @@ def run(invocation: Invocation) -> int:
         raise refused("command_not_found", message, hint="Install it, or correct the name.")
     workspace = folder_of(invocation)
     config = config_of(invocation, workspace)
-    name = require_shell_name(message_lookup.parse_agent_name(args.name), config)
+    name = require_shell_name(rows.parse_name(args.name), config)
     return TerminalSession(invocation, workspace, config, name).run()
 
 
@@ -162,9 +162,7 @@ class TerminalSession:
             purpose=args.purpose,
             started_at=agent_registry.now(),
         )
-        async with await MessageStore.open(
-            workspace, rules=load_rules(workspace, self._config.mail), quotas=quotas_of(self._config.mail)
-        ) as store:
+        async with await open_mail(workspace, self._config.mail, database=self._config.database) as store:
             await store.register(self._name)
             fields = {
                 "kind": "terminal",
@@ -258,7 +256,7 @@ class TerminalSession:
 
     async def _open_mail(self, name: str, services: TerminalServices) -> TerminalMail:
         store = services.store
-        require_shell_name(message_lookup.parse_agent_name(name), self._config)
+        require_shell_name(rows.parse_name(name), self._config)
         agent_registry.require_agent(name, await store.agents())
         if len(self._attached) >= MAX_ATTACHED:
             message = f"Terminal '{self._name}' already serves {MAX_ATTACHED} other agents."

@@ -25,7 +25,7 @@ from switchboard_mcp.children.timeouts import PACKAGE_RUNNERS
 from switchboard_mcp.cli.commands.status import FOLDER, find_server
 from switchboard_mcp.cli.commands.wrap import can_plan
 from switchboard_mcp.cli.console import Console, Screen, one_line, plural, truncate, visible_width
-from switchboard_mcp.cli.doctor.files import file_findings
+from switchboard_mcp.cli.doctor.files import file_findings, has_mail
 from switchboard_mcp.cli.doctor.findings import GOOD, NOTE, PROBLEM, Finding
 from switchboard_mcp.cli.doctor.host import explain_host
 from switchboard_mcp.cli.doctor.machine import machine_findings
@@ -40,7 +40,6 @@ from switchboard_mcp.cli.invocation import (
 from switchboard_mcp.cli.parser import Command, check_timeout, number, option
 from switchboard_mcp.cli.preflight import check_all
 from switchboard_mcp.cli.start_all import Connected, PeakMemory, StartReport, start_all
-from switchboard_mcp.config.agent_names import is_agent_name
 from switchboard_mcp.config.load import find_config
 from switchboard_mcp.config.models import ChildSpec, Config, ConfigWarning, Workspace
 from switchboard_mcp.config.sections import ASK_SUBTOOL, resolve_bus
@@ -49,7 +48,8 @@ from switchboard_mcp.errors import RUN_DOCTOR, Failure, SwitchboardError, shell_
 from switchboard_mcp.features import audit_folder
 from switchboard_mcp.gateway.capabilities import UnannouncedExtensions, unannounced_extensions
 from switchboard_mcp.mail.presence import Presence
-from switchboard_mcp.mail.store import dead_letter_reasons
+from switchboard_mcp.mail.store.reading import Waiting
+from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.policy.access import nothing_allowed
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.suites.fuzzy import nearest
@@ -338,12 +338,16 @@ def _planning_findings(workspace: Workspace) -> list[Finding]:
 def _mail_findings(workspace: Workspace) -> list[Finding]:
     """Report agents whose unread mail nobody was notified of, and dead letters."""
     folder = os.path.join(workspace.folder, FOLDER)
-    if not os.path.isdir(os.path.join(folder, "inbox")):
+    if not has_mail(workspace):
         return []
     presence = Presence(folder)
     findings = []
-    for agent in sorted(filter(is_agent_name, os.listdir(os.path.join(folder, "inbox")))):
-        waiting = presence.unclaimed(agent, workspace.config.mail.unread_warn_ms / 1000)
+    try:
+        counted, dead = run_loop(lambda: _count_mail(workspace))
+    except SwitchboardError as problem:
+        return [Finding(PROBLEM, problem.failure.message, problem.failure.hint or "")]
+    for agent in sorted(counted):
+        waiting = presence.unclaimed(agent, workspace.config.mail.unread_warn_ms / 1000, counted[agent])
         if waiting.overdue:
             unread = plural(waiting.unread, "message")
             message = f"{unread} for agent '{agent}', the oldest for {waiting.oldest_s:.0f} s"
@@ -351,11 +355,6 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
                 f"Give its host a mail hook (docs/messaging.md), or look: switchboard mail inbox --as {agent}"
             )
             findings.append(Finding(NOTE, f"{message}, and nobody was notified.", remedy))
-    dead = sum(
-        not name.endswith(dead_letter_reasons.SUFFIX)
-        for _, _, names in os.walk(os.path.join(folder, "deadletter"))
-        for name in names
-    )
     if dead:
         message = f"{plural(dead, 'dead letter')}: rejected, never settled, or undeliverable."
         findings.append(
@@ -364,8 +363,15 @@ def _mail_findings(workspace: Workspace) -> list[Finding]:
     return findings
 
 
+async def _count_mail(workspace: Workspace) -> tuple[dict[str, Waiting], int]:
+    config = workspace.config
+    store = await MessageStore.open(workspace.folder, database=config.database, watch=False)
+    async with store:
+        return await store.waiting(), len(await store.all_dead_letters())
+
+
 def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Finding]:
-    """Report what keeps mail from reaching other machines."""
+    """Report what keeps events from being published."""
     settings = resolve_bus(workspace.config.bus, environ, workspace.folder)
     if not settings.enabled:
         return []
@@ -375,15 +381,13 @@ def _bus_findings(workspace: Workspace, environ: Mapping[str, str]) -> list[Find
         return [Finding(PROBLEM, str(problem), problem.failure.hint or "")]
     status = relay_status.read(workspace.folder)
     trouble = relay_status.describe_problem(status)
-    loss = relay_status.describe_loss(status)
-    lost = [Finding(NOTE, loss, "Set `appendonly yes` in Redis, and do not empty it.")] if loss else []
     if not trouble:
-        return lost
+        return []
     remedy = "Serve this workspace, or run: switchboard bus relay"
     if status is not None and status.problem and not relay_status.is_stale(status):
         remedy = status.remedy
     kind = PROBLEM if status is not None and status.problem else NOTE
-    return [Finding(kind, trouble, remedy), *lost]
+    return [Finding(kind, trouble, remedy)]
 
 
 def _nothing_allowed(child: str, connected: Connected | None, config: Config) -> list[Finding]:

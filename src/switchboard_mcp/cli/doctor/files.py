@@ -21,8 +21,8 @@ from switchboard_mcp.config.files.schema_files import read_schema, schema_file
 from switchboard_mcp.config.models import Workspace
 from switchboard_mcp.config.sections import HASHED, token_text
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.store.maintenance.verify import BROKEN, StoreVerdict
-from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.store.integrity import MailVerdict
+from switchboard_mcp.mail.store.store import DATABASE_FILE, MessageStore
 from switchboard_mcp.observability.audit.verification import verify
 from switchboard_mcp.server.http import auth, server_info
 from switchboard_mcp.system.processes import is_running
@@ -202,38 +202,38 @@ def _audit(workspace: Workspace) -> Iterator[Finding]:
         yield Finding(PROBLEM, message, "Find out who changed it; see `switchboard audit verify`.")
 
 
+def has_mail(workspace: Workspace) -> bool:
+    """Return True if there is a database of mail; it is not created to be checked."""
+    path = os.path.join(workspace.folder, FOLDER)
+    is_shared = bool(workspace.config.database) and os.path.isdir(os.path.join(path, "inbox"))
+    return is_shared or os.path.exists(os.path.join(path, DATABASE_FILE))
+
+
 def _mail(workspace: Workspace) -> Iterator[Finding]:
-    folder = os.path.join(workspace.folder, FOLDER)
-    if not os.path.isdir(os.path.join(folder, "inbox")):
+    folder, config = os.path.join(workspace.folder, FOLDER), workspace.config
+    if not has_mail(workspace):
         return
-    count = sum(
-        len(_names(os.path.join(folder, place, agent)))
-        for place in ("inbox", "archive")
-        for agent in _names(os.path.join(folder, place))
-    )
-    if count > MOST_MAIL:
+
+    async def look() -> tuple[int, MailVerdict | None]:
+        store = await MessageStore.open(workspace.folder, database=config.database, watch=False)
+        async with store:
+            count = await store.count()
+            return count, await store.verify() if count <= MOST_MAIL else None
+
+    try:
+        count, verdict = asyncio.run(look())
+    except (OSError, SwitchboardError) as problem:
+        hint = problem.failure.hint if isinstance(problem, SwitchboardError) else ""
+        yield Finding(
+            PROBLEM, f"The mail in {folder} cannot be read: {problem}", hint or "switchboard mail verify"
+        )
+        return
+    if verdict is None:
         message = f"There are {plural(count, 'message')}, too many to check every time."
         yield Finding(NOTE, message, "switchboard mail verify")
         return
-
-    async def look() -> StoreVerdict:
-        async with await MessageStore.open(workspace.folder, watch=False) as store:
-            return await store.verify()
-
-    try:
-        verdict = asyncio.run(look())
-    except (OSError, SwitchboardError) as problem:
-        yield Finding(PROBLEM, f"The mail in {folder} cannot be read: {problem}", "switchboard mail verify")
-        return
-    broken = [finding for finding in verdict.findings if finding.kind in BROKEN]
-    for finding in broken:
-        yield Finding(PROBLEM, f"Mail: {finding.message}", "switchboard mail repair")
-    left = len(verdict.findings) - len(broken)
-    if left:
-        message = f"Mail: {plural(left, 'thing')} to clean up."
-        yield Finding(
-            NOTE, message, "`switchboard mail verify` lists them, `switchboard mail repair` fixes them."
-        )
+    for problem_found in verdict.problems:
+        yield Finding(PROBLEM, f"Mail: {problem_found}", "switchboard mail verify")
 
 
 def _mode(path: str) -> int | None:

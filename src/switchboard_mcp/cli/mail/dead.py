@@ -12,9 +12,6 @@ from switchboard_mcp.cli.mail.show import format_since, short_id
 from switchboard_mcp.cli.parser import Command, positional
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.messages import DeadLetter
-from switchboard_mcp.mail.store import dead_letters
-from switchboard_mcp.mail.store.directory import Transaction
-from switchboard_mcp.mail.store.filenames import parse_foreign_name
 
 SEE_HELP = "`switchboard mail dead --help` shows how."
 
@@ -43,11 +40,8 @@ COMMAND = Command(
 
 
 async def _dead_letters(mailbox: Mailbox) -> list[DeadLetter]:
-    def look(tx: Transaction) -> list[DeadLetter]:
-        agents = [mailbox.agent] if mailbox.agent else tx.agents("deadletter")
-        return [dead for agent in agents for dead in dead_letters.list_dead_letters(tx, agent)]
-
-    return await mailbox.store.run(look)
+    store = mailbox.store
+    return await (store.dead_letters(mailbox.agent) if mailbox.agent else store.all_dead_letters())
 
 
 async def _show(invocation: Invocation, mailbox: Mailbox) -> int:
@@ -80,24 +74,12 @@ async def _requeue(invocation: Invocation, mailbox: Mailbox, ids: Sequence[str])
         {(dead.agent, dead.id): dead for dead in (_match(candidates, typed) for typed in ids)}.values()
     )
     for dead in chosen:
-        await mailbox.store.run(lambda tx, dead=dead: dead_letters.requeue(tx, dead.agent, dead.id))  # type: ignore[misc]
-    # Requeued files that were never messages are delivered at once, so a new refusal is reported here.
-    back = {(dead.agent, foreign[1]) for dead in chosen if (foreign := parse_foreign_name(dead.id))}
-    deliveries = await mailbox.store.deliver()
-    refused = [
-        delivery
-        for delivery in deliveries
-        if delivery.problem is not None and (delivery.agent, delivery.file) in back
-    ]
+        await mailbox.store.requeue(dead.agent, dead.id)
     if invocation.as_json:
-        invocation.console.out.json({"requeued": [dead.id for dead in chosen], "refused": refused})
+        invocation.console.out.json({"requeued": [dead.id for dead in chosen]})
     else:
         invocation.console.out.line(f"{plural(len(chosen), 'message')} put back.", "green")
-        for delivery in refused:
-            invocation.console.warn(
-                f"{delivery.file}: {delivery.problem.message if delivery.problem else ''}"
-            )
-    return 1 if refused else 0
+    return 0
 
 
 def _match(candidates: Sequence[DeadLetter], typed: str) -> DeadLetter:

@@ -15,6 +15,7 @@ import msgspec
 
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.location import FOLDER, workspace_of
+from switchboard_mcp.mail.messages import Unread
 from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.system.terminal_text import write_clean
 
@@ -122,5 +123,5 @@ def format_reply(form: str, event: str, text: str) -> str:
     return msgspec.json.encode(answer).decode()
 
 
-def _json(agent: str, waiting: hooks.Unread, text: str) -> str:
+def _json(agent: str, waiting: Unread, text: str) -> str:
     return msgspec.json.encode({"agent": agent, "unread": waiting.count, "text": text}).decode()

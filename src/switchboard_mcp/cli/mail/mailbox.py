@@ -23,8 +23,8 @@ from switchboard_mcp.errors import KINDS, Failure, SwitchboardError, refused
 from switchboard_mcp.mail.location import AGENT, FOLDER, workspace_of
 from switchboard_mcp.mail.messages import Delivery
 from switchboard_mcp.mail.presence import Presence, PresenceLock
-from switchboard_mcp.mail.store import message_lookup
-from switchboard_mcp.mail.store.delivery_rules import load_rules, quotas_of
+from switchboard_mcp.mail.store import rows
+from switchboard_mcp.mail.store.opening import open_mail
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows.engine import send_pending_notices
 from switchboard_mcp.suites.fuzzy import nearest
@@ -88,11 +88,11 @@ class Mailbox(Struct):
 
     async def find_id(self, agent: str, typed: str) -> str:
         """Return a message id from a full id or a unique part of its end."""
-        return match_id(typed, await self.store.run(lambda tx: message_lookup.ids(tx, agent)), f"'{agent}'")
+        return match_id(typed, await self.store.ids(agent), f"'{agent}'")
 
     async def claimed_id(self, agent: str) -> str:
         """Return the one message the agent has claimed."""
-        claimed = await self.store.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",)))
+        claimed = await self.store.ids(agent, ("claimed",))
         if len(claimed) == 1:
             return claimed[0]
         message = f"'{agent}' has claimed {plural(len(claimed), 'message')}: {', '.join(map(short_id, claimed[:5]))}."
@@ -103,7 +103,7 @@ class Mailbox(Struct):
 
 def require_shell_name(name: str, config: Config) -> str:
     """Return the name if a shell may act under it. Raises `mail_identity` for the overseer and for token holders."""
-    message_lookup.require_unreserved(name)
+    rows.require_unreserved(name)
     if name in {agent_name(holder) for holder in config.http.tokens}:
         message = f"'{name}' has its own token (http.tokens), so nobody can act as it from a shell."
         hint = "Act over HTTP with that token, or as another agent."
@@ -178,7 +178,7 @@ def config_of(invocation: Invocation, folder: str) -> Config:
 def agent_of(invocation: Invocation) -> str:
     """Return the agent named by `--as` or the environment; may be empty."""
     name = invocation.args.agent or os.environ.get(AGENT, "")
-    return message_lookup.parse_agent_name(name) if name else ""
+    return rows.parse_name(name) if name else ""
 
 
 @asynccontextmanager
@@ -187,17 +187,20 @@ async def open_mailbox(invocation: Invocation, folder: str, *, watch: bool) -> A
     config = config_of(invocation, folder)
     agent = agent_of(invocation) if hasattr(invocation.args, "agent") else ""
     deliveries: list[Delivery] = []
-    async with await MessageStore.open(
+    async with await open_mail(
         folder,
-        rules=load_rules(folder, config.mail),
+        config.mail,
+        database=config.database,
         watch=watch,
         report=deliveries.append,
-        quotas=quotas_of(config.mail),
+        say=invocation.console.warn,
     ) as store:
         presence = Presence(os.path.join(folder, FOLDER))
         yield Mailbox(store, presence, folder, config, agent)
         if any(delivery.problem is None for delivery in deliveries):
             await send_pending_notices(store)  # A dropped file may have completed a phase.
+        if not watch:
+            await store.import_files()  # Shows what this command has changed.
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import agent_registry, presentation
 from switchboard_mcp.mail.conversations import renaming
 from switchboard_mcp.mail.personas import Personas
-from switchboard_mcp.mail.store import message_lookup
+from switchboard_mcp.mail.store import rows
 from switchboard_mcp.mail.terminal.styling import nearest_color
 
 PRESENCE_STYLES = {"online": "green", "idle": "yellow", "offline": "dim"}
@@ -122,7 +122,7 @@ def _list(value: object) -> Sequence[object]:
 
 
 async def _add(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
-    name = message_lookup.require_unreserved(agent_registry.parse_name(typed))
+    name = rows.require_unreserved(agent_registry.parse_name(typed))
     await mailbox.store.register(name)
     fields = {"purpose": invocation.args.purpose} if invocation.args.purpose else {}
     await mailbox.store.update(agent_registry.register(name, **fields))
@@ -141,7 +141,7 @@ async def _require_ended(invocation: Invocation, mailbox: Mailbox, name: str) ->
 
 
 async def _remove(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
-    name = message_lookup.require_unreserved(agent_registry.parse_name(typed))
+    name = rows.require_unreserved(agent_registry.parse_name(typed))
     await _require_ended(invocation, mailbox, name)
     rejected = await mailbox.store.remove_agent(name, force=invocation.args.force)
     text = f"{name} was removed."
@@ -151,7 +151,7 @@ async def _remove(invocation: Invocation, mailbox: Mailbox, typed: str) -> int:
 
 
 async def _rename(invocation: Invocation, mailbox: Mailbox, old: str, new: str) -> int:
-    name = message_lookup.require_unreserved(agent_registry.parse_name(old))
+    name = rows.require_unreserved(agent_registry.parse_name(old))
     await _require_ended(invocation, mailbox, name)
     require_shell_name(agent_registry.parse_name(new), mailbox.config)
     moved = await renaming.rename_agent(mailbox.store, name, new)

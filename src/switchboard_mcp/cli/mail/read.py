@@ -14,13 +14,13 @@ from switchboard_mcp.cli.parser import Command, choice, flag, option, positional
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail.conversations import threads
 from switchboard_mcp.mail.messages import OUTCOMES, Receipt
-from switchboard_mcp.mail.store import message_lookup, receipts
+from switchboard_mcp.mail.store import rows
 
 STATUS_STYLES = {"delivered": "cyan", "done": "green", "failed": "red", "rejected": "red", "refused": "red"}
 STATUS_STYLES |= {"recalled": "yellow", "reassigned": "yellow"}
 FINAL_STATUSES = frozenset({"refused", *OUTCOMES})
 POLL_S = 0.2
-PLACES = ("inbox", "claimed", "shipped", "archive", "deadletter")
+PLACES = ("inbox", "claimed", "archive", "deadletter")
 
 
 def run_inbox(invocation: Invocation) -> int:
@@ -30,8 +30,9 @@ def run_inbox(invocation: Invocation) -> int:
         agent = await mailbox.existing_agent()
         args = invocation.args
         messages = await mailbox.store.peek(agent, limit=args.limit, after=args.after)
-        waiting = await asyncio.to_thread(_record_and_count, mailbox, agent)
-        claimed = len(await mailbox.store.run(lambda tx: message_lookup.ids(tx, agent, ("claimed",))))
+        await asyncio.to_thread(mailbox.record_visit, agent)
+        waiting = (await mailbox.store.waiting_for(agent)).count
+        claimed = len(await mailbox.store.ids(agent, ("claimed",)))
         if invocation.as_json:
             answer = {"agent": agent, "unread": waiting, "claimed": claimed, "messages": messages}
             invocation.console.out.json(answer)
@@ -53,11 +54,6 @@ INBOX = Command(
         option("--after", "ORDER", "only messages after this `order`, for paging", 0),
     ],
 )
-
-
-def _record_and_count(mailbox: Mailbox, agent: str) -> int:
-    mailbox.record_visit(agent)
-    return mailbox.presence.unclaimed(agent, mailbox.unread_warn_s).unread
 
 
 def run_read(invocation: Invocation) -> int:
@@ -114,7 +110,7 @@ def run_search(invocation: Invocation) -> int:
         places = (args.place,) if args.place else ("inbox", "claimed", "archive")
         words, other, action = " ".join(args.words), args.sender or None, args.action or None
         if args.sent:
-            recipient = message_lookup.parse_agent_name(other) if other else None
+            recipient = rows.parse_name(other) if other else None
             messages = await threads.search_sent(
                 mailbox.store, agent, words, recipient=recipient, action=action, limit=args.limit
             )
@@ -190,8 +186,8 @@ RECEIPTS = Command(
 async def _sent_ids(mailbox: Mailbox, sender: str, typed: Sequence[str]) -> list[str] | None:
     if not typed:
         return None
-    outcomes = await mailbox.store.run(lambda tx: receipts.outcomes_by_message(tx, sender))
-    return [match_id(text, outcomes, f"'{sender}'") for text in typed]
+    sent = await mailbox.store.sent_ids(sender)
+    return [match_id(text, sent, f"'{sender}'") for text in typed]
 
 
 async def _wait_until_final(mailbox: Mailbox, sender: str, ids: list[str], seconds: float) -> list[Receipt]:

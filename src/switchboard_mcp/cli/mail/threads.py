@@ -16,7 +16,6 @@ from switchboard_mcp.mail.conversations import progress, threads
 from switchboard_mcp.mail.conversations.thread_view import run_summary, thread_view
 from switchboard_mcp.mail.conversations.threads import Thread
 from switchboard_mcp.mail.messages import StoredMessage
-from switchboard_mcp.mail.store import receipts
 
 TASK_STATES: Sequence[progress.TaskState] = ("working", "input-required")
 
@@ -55,7 +54,7 @@ async def _any_id(mailbox: Mailbox, agent: str, typed: str) -> str:
     try:
         return await mailbox.find_id(agent, typed)
     except SwitchboardError:
-        sent = await mailbox.store.run(lambda tx: receipts.outcomes_by_message(tx, agent))
+        sent = await mailbox.store.sent_ids(agent)
         try:
             return match_id(typed, sent, f"'{agent}'")
         except SwitchboardError:
@@ -64,7 +63,7 @@ async def _any_id(mailbox: Mailbox, agent: str, typed: str) -> str:
 
 async def sent_id(mailbox: Mailbox, agent: str, typed: str) -> str:
     """Return the id of a message that the agent sent."""
-    sent = await mailbox.store.run(lambda tx: receipts.outcomes_by_message(tx, agent))
+    sent = await mailbox.store.sent_ids(agent)
     return match_id(typed, sent, f"'{agent}'")
 
 

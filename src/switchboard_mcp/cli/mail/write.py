@@ -23,6 +23,7 @@ from switchboard_mcp.cli.mail.maintenance import read_age
 from switchboard_mcp.cli.mail.show import short_id, show_message
 from switchboard_mcp.cli.parser import Command, choice, flag, option, positional, repeatable
 from switchboard_mcp.config.agent_names import agent_name
+from switchboard_mcp.database.machine_clocks import stamp
 from switchboard_mcp.errors import Failure, SwitchboardError
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.conversations import attached_files, fan_out, threads
@@ -36,7 +37,6 @@ from switchboard_mcp.mail.messages import (
     StoredMessage,
 )
 from switchboard_mcp.mail.roles import read_role
-from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import State
 from switchboard_mcp.mail.workflows.engine import send_pending_notices
 from switchboard_mcp.mail.workspace_files import read_workspace_file

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from switchboard_mcp.config.agent_names import RESERVED_FOR
 from switchboard_mcp.errors import Failure, refused
 from switchboard_mcp.mail.messages import Draft, Sent
-from switchboard_mcp.mail.store.message_lookup import parse_agent_name
+from switchboard_mcp.mail.store.rows import parse_name as parse_agent_name
 from switchboard_mcp.mail.store.store import MessageStore
 
 EVERYONE = ("everyone", "*")

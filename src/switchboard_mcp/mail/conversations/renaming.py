@@ -12,7 +12,8 @@ from switchboard_mcp.config.agent_names import RESERVED_FOR
 from switchboard_mcp.errors import refused
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.conversations import resending
-from switchboard_mcp.mail.store.message_lookup import parse_agent_name, require_unreserved
+from switchboard_mcp.mail.store.rows import parse_name as parse_agent_name
+from switchboard_mcp.mail.store.rows import require_unreserved
 from switchboard_mcp.mail.store.store import MessageStore, State
 
 BATCH = 100
@@ -41,7 +42,7 @@ async def rename_agent(store: MessageStore, old: str, new: str) -> int:
 
 
 async def _require_idle(store: MessageStore, state: State, old: str) -> None:
-    if await store.search(old, places=("claimed", "shipped"), limit=1):
+    if await store.search(old, places=("claimed",), limit=1):
         hint = "Settle them first, or wait until their leases expire."
         raise refused("mail_forbidden", f"'{old}' has claimed messages.", hint=hint)
     runs = _section(state, "workflows").values()

@@ -177,4 +177,4 @@ async def search_sent(
 
 def is_open(stored: StoredMessage) -> bool:
     """Return True if a message is not settled."""
-    return stored.place in ("inbox", "claimed", "shipped")
+    return stored.place in ("inbox", "claimed")

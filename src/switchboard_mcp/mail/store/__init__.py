@@ -1,4 +1,1 @@
-"""The durable message store: files, leases, receipts, dead letters and group commit.
-
-Start with `store`.
-"""
+"""Mail in a database: one row per message, on SQLite or PostgreSQL. Start with `store.MessageStore`."""

@@ -13,14 +13,14 @@ from switchboard_mcp.config.sections import MailSettings
 from switchboard_mcp.mail import personas
 from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import DeliveryRule
-from switchboard_mcp.mail.store.directory import Quotas
+from switchboard_mcp.mail.store.usage import MailQuotas
 from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.workflows import delivery_rule
 
 
-def quotas_of(settings: MailSettings) -> Quotas:
+def quotas_of(settings: MailSettings) -> MailQuotas:
     """Return the quotas of the settings."""
-    return Quotas(
+    return MailQuotas(
         waiting=settings.max_waiting,
         waiting_bytes=settings.max_waiting_bytes,
         stored=settings.max_stored,

@@ -41,7 +41,7 @@ Place = Literal["inbox", "claimed", "shipped", "archive", "deadletter"]
 # that nobody has claimed is `recalled` by its sender, or `reassigned` to another agent.
 Outcome = Literal["done", "failed", "rejected", "recalled", "reassigned"]
 _OUTCOMES: dict[str, Outcome] = {each: each for each in get_args(Outcome)}
-PLACES: tuple[Place, ...] = ("inbox", "claimed", "shipped", "archive", "deadletter")
+PLACES: tuple[Place, ...] = ("inbox", "claimed", "archive", "deadletter")
 
 
 class Stem(NamedTuple):

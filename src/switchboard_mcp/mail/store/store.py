@@ -1,22 +1,30 @@
 """The message store of a workspace: every tool, command and workflow sends and receives through `MessageStore`.
 
-Any number of processes may open the same workspace. All state is in the files, so a process may be killed at any
-moment. A call that changes something returns once the change is durable; if it cannot be made durable, the call
-raises `SwitchboardError` and nothing has been accepted.
-Blocking work runs in one writer thread and one reader thread; the event loop never waits for a disk.
+Any number of processes may open the same workspace, with PostgreSQL on any machine. A call that changes something
+returns once the change is durable; if that is impossible it raises `SwitchboardError`, and nothing was accepted.
 This module is not aware of hosts, tools, terminals or workflows.
 """
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, Event, gather, get_running_loop, sleep, timeout
+import os
+from asyncio import AbstractEventLoop, Event, TimerHandle, create_task, gather, get_running_loop, timeout
+from asyncio import Task as AsyncTask
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
+from msgspec import Struct
+
+from switchboard_mcp.database.database import Database
+from switchboard_mcp.database.machine_clocks import MachineClocks, iso_time, machine_clocks
+from switchboard_mcp.database.transactions import StorageError, Transaction
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
+from switchboard_mcp.mail.location import FOLDER
 from switchboard_mcp.mail.messages import (
     Acked,
     Claimed,
+    DeadLetter,
     Delivery,
     DeliveryRule,
     Draft,
@@ -27,116 +35,120 @@ from switchboard_mcp.mail.messages import (
     StoredMessage,
 )
 from switchboard_mcp.mail.store import (
-    claims,
-    dropped_files,
-    message_lookup,
-    message_search,
-    receipts,
-    sending,
-    workspace_state,
+    accepting,
+    aging,
+    attachments,
+    integrity,
+    leases,
+    reading,
+    rows,
+    state_documents,
+    usage,
 )
-from switchboard_mcp.mail.store.claims import AckRequest
-from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.directory import FOLDERS, Quotas, StoreDirectory, Transaction
-from switchboard_mcp.mail.store.group_commit import Job
-from switchboard_mcp.mail.store.maintenance import cleanup, lease_record, removal
-from switchboard_mcp.mail.store.maintenance.cleanup import StoreFinding
-from switchboard_mcp.mail.store.maintenance.sweeper import Sweeper
-from switchboard_mcp.mail.store.watcher import POLL_S, MailboxChange, WatchedMailboxes
-from switchboard_mcp.mail.store.worker import StoreWorker
-from switchboard_mcp.mail.store.workspace_state import State
-
-if TYPE_CHECKING:
-    from switchboard_mcp.mail.store.maintenance.verify import StoreVerdict
-
-__all__ = ["MailboxChange", "MessageStore", "State"]
+from switchboard_mcp.mail.store.accepting import DeliveryPolicy, OutgoingMessage
+from switchboard_mcp.mail.store.filenames import PLACES
+from switchboard_mcp.mail.store.leases import ClaimRequest, Settlement
+from switchboard_mcp.mail.store.mail_tables import MAIL
+from switchboard_mcp.mail.store.message_validation import from_draft
+from switchboard_mcp.mail.store.reading import SearchCriteria
+from switchboard_mcp.mail.store.state_documents import State as State
+from switchboard_mcp.mail.store.surface.folders import MailFolders
+from switchboard_mcp.mail.store.usage import MailQuotas
+from switchboard_mcp.system.atomic_write import write_gitignore
 
 T = TypeVar("T")
+
+
+class MailboxChange(Struct, frozen=True):
+    """A change in a mailbox or in the state."""
+
+    kind: str
+    """`inbox`, `outbox` or `state`."""
+    agent: str = ""
+    """Name of the agent; empty for `state`, and for `inbox` if any may have changed."""
+
+
+class Surface(Protocol):
+    """Brings folders and database together."""
+
+    async def sync(self) -> None:
+        """Do one pass."""
+
+    async def close(self) -> None:
+        """Stop."""
+
+
 DEFAULT_LEASE_S = 300.0
-# Between two pieces of an index that a search needs: it may be waiting for the process that sweeps.
-INDEXING_PAUSE_S = 0.002
+DATABASE_FILE = "mail.db"
+# How often a process looks for expired leases, unless one ends before.
+EXPIRY_LOOK_S = 1.0
 
 
 class MessageStore:
     """The durable message queue of one workspace: `async with await MessageStore.open(folder) as store: …`."""
 
     def __init__(
-        self,
-        directory: StoreDirectory,
-        rules: Sequence[DeliveryRule],
-        report: Callable[[Delivery], None] | None,
+        self, database: Database, path: str, policy: DeliveryPolicy, report: Callable[[Delivery], None] | None
     ) -> None:
         """Initialize; use `open` instead."""
-        self._directory = directory
-        self._rules = rules
+        self.database = database
+        self.path = path
+        self.policy = policy
         self._report = report
-        self._writer = StoreWorker(directory)
-        self._reader = StoreWorker(directory, "switchboard-mail-reader")
-        # Each with the agents whose mailboxes it needs to hear of; None stands for all.
-        self._listeners: list[tuple[Callable[[MailboxChange], None], frozenset[str] | None]] = []
-        self._sweeper: Sweeper | None = None
+        # The folders of a workspace that was opened by `opening.open_mail`.
+        self.surface: Surface | None = None
+        self._folders = MailFolders(path)
         self._loop: AbstractEventLoop = get_running_loop()
-
-    @property
-    def path(self) -> str:
-        """Return the path of `.switchboard`."""
-        return self._directory.path
-
-    @property
-    def is_sweeper(self) -> bool:
-        """Return True if this process does the periodic work of the workspace."""
-        return self._sweeper is not None and self._sweeper.elected
+        self._expiry_timer: TimerHandle | None = None
+        self._expiry: AsyncTask[None] | None = None
 
     @classmethod
     async def open(
         cls,
         workspace: str,
         *,
+        database: str = "",
         rules: Sequence[DeliveryRule] = (),
         report: Callable[[Delivery], None] | None = None,
         watch: bool = True,
-        clocks: Clocks | None = None,
-        mailboxes: bool = True,
-        quotas: Quotas | None = None,
+        clocks: MachineClocks | None = None,
+        quotas: MailQuotas | None = None,
     ) -> MessageStore:
-        """Create or open `.switchboard/` in `workspace`, clean up after crashes, and start watching.
+        """Create or open the mail of `workspace`: in `.switchboard/mail.db`, or at the URL in `database`.
 
-        `report` is called on the event loop for every dropped file that was delivered or dead-lettered.
-        Without `watch` (for short commands), dropped files are delivered on the next read. Without `mailboxes`, only
-        the folder for temporary files is created.
+        `report` is called on the event loop for messages that became dead letters. Without `watch` (for short
+        commands) expired leases are returned by claims alone.
         """
-        directory = StoreDirectory(workspace, clocks or system_clocks(), quotas)
-        loop = get_running_loop()
-        await loop.run_in_executor(None, directory.make, FOLDERS if mailboxes else ("tmp",))
-        store = cls(directory, rules, report)
-        await store._start(watch=watch)
-        return store
-
-    async def _start(self, *, watch: bool) -> None:
-        if self._directory.read_only:
-            return
+        path = _make_folder(workspace)
+        clocks_used = clocks or machine_clocks()
+        target = database or os.path.join(path, DATABASE_FILE)
         try:
-            await self._writer.run(cleanup.remove_stale_temp_files)
-            self._report_deliveries((await self._writer.run(dropped_files.collect_misplaced))[1])
-        except SwitchboardError:
+            opened = await Database.open(target, [MAIL], clocks=clocks)
+        except StorageError as problem:
+            raise _refusal_of(problem) from problem
+        store = cls(opened, path, DeliveryPolicy(rules, quotas or MailQuotas()), report)
+        try:
+            await opened.write(lambda tx: aging.begin_boot(tx, clocks_used.boot), durable=False)
+        except StorageError:
             pass  # A read-only folder can still be read.
         if watch:
-            self._sweeper = Sweeper(
-                self.path, self._writer, self._rules, self._report_deliveries, self._notify_listeners
-            )
-            self._sweeper.start()
-            self._watch()
+            store._look_for_expired()
+        return store
+
+    @property
+    def is_read_only(self) -> bool:
+        """Return True if the folder can only be read."""
+        return bool(getattr(self.database.engine, "read_only", False))
 
     async def close(self) -> None:
         """Finish the queued jobs and stop."""
-        sweeper, self._sweeper = self._sweeper, None
-        if sweeper is not None:
-            sweeper.stop()
-        await self._reader.close()
-        await self._writer.close()
-        if sweeper is not None:
-            sweeper.close()
-        self._directory.close()
+        if self.surface is not None:
+            await self.surface.close()
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        await self.database.close()
 
     async def __aenter__(self) -> MessageStore:
         return self
@@ -144,27 +156,40 @@ class MessageStore:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
+        """Run a function in a transaction, with whatever it sends, settles and notes in the state.
+
+        It may run again, so it changes nothing but the database.
+        """
+        try:
+            return await self.database.write(work, durable=durable)
+        except StorageError as problem:
+            raise _refusal_of(problem) from problem
+
+    async def read_rows(self, work: Callable[[Transaction], T]) -> T:
+        """Run a function that only reads."""
+        try:
+            return await self.database.read(work)
+        except StorageError as problem:
+            raise _refusal_of(problem) from problem
+
     async def register(self, name: str) -> str:
-        """Create the mailbox folders of an agent and return its normalized name."""
-        agent = message_lookup.parse_agent_name(name)
-
-        def make(tx: Transaction) -> str:
-            for place in ("inbox", "outbox"):
-                tx.folder(place, agent, make=True)
-            return agent
-
-        return await self._writer.run(make)
+        """Give an agent an inbox, and return its normalized name."""
+        agent = rows.parse_name(name)
+        return await self.write(lambda tx: rows.add_agent(tx, agent))
 
     async def remove_agent(self, name: str, *, force: bool = False) -> int:
         """Remove an agent; returns how many of its messages were rejected. Raises `mail_forbidden`, unless `force`, if
         some are not settled.
         """
-        agent = message_lookup.parse_agent_name(name)
-        return await self._writer.run(lambda tx: removal.remove_agent(tx, agent, force=force))
+        agent = rows.parse_name(name)
+        return await self.write(lambda tx: aging.remove_agent(tx, agent, force=force))
 
     async def agents(self) -> list[str]:
         """List all agents that have an inbox."""
-        return await self._reader.run(lambda tx: tx.agents())
+        return await self.read_rows(
+            lambda tx: [row[0] for row in tx.rows("SELECT name FROM agent ORDER BY name")]
+        )
 
     async def send(
         self,
@@ -175,21 +200,39 @@ class MessageStore:
         verified: bool = True,
         from_dashboard: bool = False,
         from_system: bool = False,
-        then: Callable[[Transaction], None] | None = None,
     ) -> Sent:
         """Store one message. `verified` means the caller knows the sender from its connection.
-
-        `then` is called in the writer thread once the message is durable; it must be quick, and its errors are ignored.
 
         Only the dashboard, with `from_dashboard`, sends in the name of the overseer, and only the mail server itself,
         with `from_system`, in its own. Raises `mail_recipient_unknown` (with the nearest names), `mail_identity`,
         `mail_message_invalid`, `mail_too_large`, `mail_quota`, the failure of a delivery rule, or `mail_not_stored`.
         """
+        by, to = rows.parse_name(sender), rows.parse_name(recipient)
         if not (from_dashboard or from_system):
-            message_lookup.require_unreserved(message_lookup.parse_agent_name(sender))
-        return await self._writer.commit(
-            lambda tx: sending.send(tx, draft, sender, recipient, self._rules, verified=verified, then=then)
-        )
+            rows.require_unreserved(by)
+        draft, attachment = accepting.attachment_of(draft)
+        wall_us = machine_clocks().wall_us()
+        message = from_draft(draft, by, to, iso_time(wall_us // 1_000))
+        if isinstance(message, Failure):
+            raise SwitchboardError(message)
+        message.metadata["verified"] = verified
+        if attachment is not None:
+            message.metadata["attachment"] = attachment.record
+            await self._loop.run_in_executor(None, attachments.write_file, self._attachments, attachment)
+        outgoing = OutgoingMessage(message, self.policy, is_answer=draft.answers)
+
+        def work(tx: Transaction) -> Sent:
+            rows.require_agent(tx, to)
+            sent = outgoing.store(tx)
+            if attachment is not None:
+                attachments.store_rows(tx, attachment)
+            return sent
+
+        return await self.write(work)
+
+    @property
+    def _attachments(self) -> str:
+        return os.path.join(self.path, "attachments")
 
     async def send_to_many(
         self,
@@ -203,71 +246,34 @@ class MessageStore:
         """Send the same message to several recipients; each is stored or refused independently, in order."""
         if len(recipients) > 1 and {"workflow", "completes"} <= draft.metadata.keys():
             hint = "Send it to one recipient; the others are notified of the next turn."
-            raise refused(
-                "mail_message_invalid", "A message that ends a phase needs one recipient.", hint=hint
-            )
-        answers = await gather(
-            *(
-                self.send(
-                    draft, sender=sender, recipient=each, verified=verified, from_dashboard=from_dashboard
-                )
-                for each in recipients
-            ),
-            return_exceptions=True,
-        )
-        return [_refusal(answer) if isinstance(answer, BaseException) else answer for answer in answers]
+            text = "A message that ends a phase needs one recipient."
+            raise refused("mail_message_invalid", text, hint=hint)
+        send = partial(self.send, draft, sender=sender, verified=verified, from_dashboard=from_dashboard)
+        answers = await gather(*(send(recipient=name) for name in recipients), return_exceptions=True)
+        return [_failure_of(answer) if isinstance(answer, BaseException) else answer for answer in answers]
 
     async def peek(
         self, agent: str, *, limit: int = 100, after: int = 0, exclude: Collection[str] = ()
     ) -> list[StoredMessage]:
         """List the messages waiting in an inbox, in claim order, without consuming them.
 
-        `exclude` skips messages by id, `after` skips those up to this `order`. Use `after` for paging only: a
-        concurrent writer may still add a message with a lower order. To detect new mail, pass the ids already seen.
+        `exclude` skips messages by id, `after` skips those up to this `order`.
         """
-        name = message_lookup.parse_agent_name(agent)
-
-        def look(tx: Transaction, last: bool) -> list[StoredMessage] | None:
-            message_lookup.require_agent(tx, name)
-            inbox = dropped_files.scan(tx, name)
-            if inbox.dropped and not last:
-                return None
-            entries = inbox.first(limit, after=after, exclude=exclude)
-            return list(message_lookup.load_all(tx, name, entries))
-
-        return await self._read_or_deliver(name, look) or []
+        name = rows.parse_name(agent)
+        return await self.read_rows(lambda tx: reading.peek(tx, name, limit, after, exclude))
 
     async def read(self, agent: str, message_id: str) -> StoredMessage:
         """Return one message to `agent`, in any place, without consuming it. Raises `mail_not_found`."""
-        name = message_lookup.parse_agent_name(agent)
-
-        def look(tx: Transaction, last: bool) -> StoredMessage | None:
-            message_lookup.require_agent(tx, name)
-            entry = message_lookup.find(tx, name, message_id)
-            if entry is None or not (last or dropped_files.is_delivered(tx, name, entry)):
-                return None
-            return message_lookup.load(tx, name, entry)
-
-        message = await self._read_or_deliver(name, look)
-        if message is None:
-            raise refused("mail_not_found", f"Agent '{name}' has no message '{message_id[:150]}'.")
-        return message
+        name = rows.parse_name(agent)
+        return await self.read_rows(lambda tx: reading.read(tx, name, message_id))
 
     async def wait(
-        self,
-        agent: str,
-        timeout_s: float,
-        *,
-        limit: int = 100,
-        after: int = 0,
-        exclude: Collection[str] = (),
+        self, agent: str, timeout_s: float, *, limit: int = 100, after: int = 0, exclude: Collection[str] = ()
     ) -> list[StoredMessage]:
         """Like `peek`, but wait up to `timeout_s` seconds for a message; empty on timeout."""
-        name = message_lookup.parse_agent_name(agent)
+        name = rows.parse_name(agent)
         changed = Event()
-        unsubscribe = self.subscribe(
-            lambda change: changed.set() if change.agent in ("", name) else None, agents=(name,)
-        )
+        unsubscribe = self.subscribe(lambda _: changed.set(), agents=(name,))
         deadline = self._loop.time() + timeout_s
         try:
             while True:
@@ -277,7 +283,7 @@ class MessageStore:
                 if messages or remaining <= 0:
                     return messages
                 try:
-                    async with timeout(remaining if self._sweeper else min(remaining, POLL_S)):
+                    async with timeout(remaining):
                         await changed.wait()
                 except TimeoutError:
                     pass
@@ -296,29 +302,19 @@ class MessageStore:
 
         A message that is not acknowledged or renewed in time returns to the inbox, and becomes a dead letter the fifth
         time. Each sender's messages keep their order; across senders, urgent messages come first. `ids` restricts the
-        claim to these messages.
+        claim to these messages. A power cut may undo a claim: then the message waits again.
         """
-        name = message_lookup.parse_agent_name(agent)
-        only = None if ids is None else frozenset(ids)
-
-        def take(tx: Transaction) -> tuple[list[Claimed], list[Delivery]]:
-            message_lookup.require_agent(tx, name)
-            message_lookup.require_local(tx, name)
-            # Claims of all agents: the record of the next expiry spares every other claim a listing.
-            dead = claims.return_all_expired(tx) if lease_record.is_due(tx) else []
-            inbox, deliveries = dropped_files.deliver(tx, name, self._rules)
-            return claims.claim(tx, name, inbox, limit, lease_s, only), dead + deliveries
-
-        claimed, deliveries = await self._writer.run(take, numbers=1)
-        self._report_deliveries(deliveries)
+        request = ClaimRequest(rows.parse_name(agent), limit, lease_s, ids, self._folders.take)
+        claimed = await self.write(request.claim, durable=False)
+        self.report(request.dead)
         return claimed
 
     async def renew(
         self, agent: str, message_id: str, *, fence: int, lease_s: float = DEFAULT_LEASE_S
     ) -> Claimed:
         """Extend the lease of a claimed message, keeping the fence. Raises `mail_lease_lost`."""
-        name = message_lookup.parse_agent_name(agent)
-        return await self._writer.run(lambda tx: claims.renew(tx, name, message_id, fence, lease_s))
+        name = rows.parse_name(agent)
+        return await self.write(lambda tx: leases.renew(tx, name, message_id, fence, lease_s), durable=False)
 
     async def ack(
         self,
@@ -337,13 +333,11 @@ class MessageStore:
         acknowledgement may be repeated. Without a fence (0) the message is settled whoever holds it: for a person at
         a shell. Only the dashboard and the server itself, with `from_dashboard`, settle messages of the overseer.
         """
-        name = message_lookup.parse_agent_name(agent)
+        name = rows.parse_name(agent)
         if not from_dashboard:
-            message_lookup.require_unreserved(name)
-        how = AckRequest(fence=fence, outcome=outcome, summary=summary, result=result)
-        return await self._writer.commit(
-            lambda tx: claims.ack(tx, name, message_id, how, self._rules), numbers=2
-        )
+            rows.require_unreserved(name)
+        how = Settlement(fence=fence, outcome=outcome, summary=summary, result=result)
+        return await self.write(lambda tx: leases.ack(tx, name, message_id, how, self.policy))
 
     async def withdraw(
         self, agent: str, message_id: str, *, outcome: Outcome, summary: str = "", sender: str = ""
@@ -352,25 +346,20 @@ class MessageStore:
 
         Raises `mail_claimed` if it was handed out before, `mail_not_found` if `sender` did not send it.
         """
-        name = message_lookup.parse_agent_name(agent)
-        return await self._writer.commit(
-            lambda tx: claims.withdraw(tx, name, message_id, outcome, summary, sender)
-        )
+        name = rows.parse_name(agent)
+        return await self.write(lambda tx: leases.withdraw(tx, name, message_id, outcome, summary, sender))
 
     async def release(self, agent: str, message_id: str, *, fence: int = 0) -> None:
         """Return a claimed message to its place in the inbox. Raises `mail_lease_lost`."""
-        name = message_lookup.parse_agent_name(agent)
-        await self._writer.run(lambda tx: claims.release(tx, name, message_id, fence))
+        name = rows.parse_name(agent)
+        await self.write(lambda tx: leases.release(tx, name, message_id, fence), durable=False)
 
     async def receipts(
         self, sender: str, *, ids: Sequence[str] | None = None, limit: int = 100
     ) -> list[Receipt]:
         """Return the latest receipts of messages sent by `sender`, newest first."""
-        name = message_lookup.parse_agent_name(sender)
-        work = receipts.NewestReceipts(name, ids, limit)
-        while (found := await self._reader.run(work.advance)) is None:
-            pass  # Others read between two pieces of a listing.
-        return found
+        name = rows.parse_name(sender)
+        return await self.read_rows(lambda tx: reading.receipts(tx, name, ids, limit))
 
     async def search(
         self,
@@ -385,127 +374,192 @@ class MessageStore:
     ) -> list[StoredMessage]:
         """Search messages to `agent`, best match first; without a query, newest first.
 
-        The first search of a large mailbox waits until all its words are indexed, in pieces that are kept if it is
-        cancelled.
+        A search by words in a large mailbox waits until all words are indexed, in pieces that are kept.
         """
-        name = message_lookup.parse_agent_name(agent)
-        by = message_lookup.parse_agent_name(sender) if sender else None
-        criteria = message_search.SearchQuery(
-            query=query, sender=by, action=action, places=places, limit=limit, thread=thread
+        name = rows.parse_name(agent)
+        criteria = SearchCriteria(
+            query=query,
+            sender=rows.parse_name(sender) if sender else None,
+            action=action,
+            places=places,
+            limit=limit,
+            thread=thread,
         )
-        while True:
-            found = await self._reader.run(lambda tx: message_search.search(tx, name, criteria))
-            if found is not None:
-                return found
-            await sleep(INDEXING_PAUSE_S)  # Others read between two pieces.
+        if query.strip() and self.database.engine.dialect == "sqlite":
+            try:
+                while await self.write(reading.index_words, durable=False):
+                    pass
+            except SwitchboardError:
+                pass  # A read-only folder is searched as far as it was indexed.
+        return await self.read_rows(lambda tx: reading.search(tx, name, criteria))
 
     async def attachment(self, message: MailMessage) -> bytes:
         """Return the full payload of a message with an attachment, after checking its hash."""
-        return await self._reader.run(lambda tx: sending.attachment(tx, message))
+        return await self.read_rows(lambda tx: attachments.read(tx, self._attachments, message))
 
-    async def deliver(self, agent: str | None = None) -> list[Delivery]:
-        """Deliver dropped files for one agent or all. The watcher does this automatically."""
-        name = None if agent is None else message_lookup.parse_agent_name(agent)
+    async def dead_letters(self, agent: str) -> list[DeadLetter]:
+        """List the dead letters of an agent, oldest first."""
+        name = rows.parse_name(agent)
+        return await self.read_rows(lambda tx: reading.dead_letters(tx, name))
 
-        def work(tx: Transaction) -> list[Delivery]:
-            deliveries: list[Delivery] = []
-            if name is None:
-                deliveries += dropped_files.collect_misplaced(tx)[1]
-            for each in tx.agents() if name is None else [name]:
-                deliveries += dropped_files.deliver(tx, each, self._rules)[1]
-            return deliveries
+    async def requeue(self, agent: str, dead_id: str) -> None:
+        """Return a dead letter to the inbox. Raises `mail_not_found`."""
+        name = rows.parse_name(agent)
+        await self.write(lambda tx: aging.requeue(tx, name, dead_id))
 
-        deliveries = await self._writer.run(work)
-        self._report_deliveries(deliveries)
-        return deliveries
+    async def all_dead_letters(self) -> list[DeadLetter]:
+        """List the dead letters of all agents."""
+        return await self.read_rows(
+            lambda tx: [
+                dead
+                for (agent,) in tx.rows("SELECT DISTINCT recipient FROM message WHERE place = 'deadletter'")
+                for dead in reading.dead_letters(tx, agent)
+            ]
+        )
+
+    async def waiting(self) -> dict[str, reading.Waiting]:
+        """Return what waits for each agent for whom something waits."""
+        return await self.read_rows(reading.waiting)
+
+    async def waiting_for(self, agent: str) -> reading.Waiting:
+        """Return what waits for one agent."""
+        return await self.read_rows(lambda tx: reading.waiting_for(tx, agent))
+
+    async def ids(self, agent: str, places: Sequence[str] = PLACES) -> list[str]:
+        """List the ids of the messages to an agent in these places, the newest first."""
+        return await self.read_rows(lambda tx: reading.ids(tx, agent, places))
+
+    async def sent_ids(self, agent: str) -> list[str]:
+        """List the ids of the messages that an agent has sent, the newest first."""
+        return await self.read_rows(lambda tx: reading.sent_ids(tx, agent))
+
+    async def import_files(self) -> None:
+        """Import what was dropped, and show what waits: for a command, before it reads."""
+        if self.surface is not None:
+            await self.surface.sync()
 
     async def state(self) -> State:
-        """Return the contents of `state.json`. An unreadable file is moved aside and rebuilt."""
-        state = await self._reader.run(workspace_state.read)
-        return state if state is not None else await self.update(dict)
+        """Return the state of the workspace: its agents, teams, workflow runs and reservations."""
+        return await self.read_rows(state_documents.load)
 
     async def update(self, change: Callable[[State], T]) -> T:
-        """Apply `change` to the state under the lock, store the result, and return what `change` returned.
+        """Apply `change` to the state, store the result, and return what `change` returned.
 
-        `change` runs in the writer thread and modifies the state in place. If it raises, the file stays as it was.
+        `change` runs in the writer thread and modifies the state in place. If it raises, nothing is stored. To send
+        or settle in the same transaction, call `state_documents.update` in a function for `write`.
         """
-        return await self._writer.run(lambda tx: workspace_state.update(tx, change))
+        return await self.write(lambda tx: state_documents.update(tx, change))
 
-    async def run(self, what: Callable[[Transaction], T]) -> T:
-        """Run a function with a transaction in the writer thread."""
-        return await self._writer.run(what)
+    async def prune(self, keep_s: float) -> int:
+        """Remove what was settled longer ago than this, with attachments that nobody needs; returns how many."""
+        count = 0
+        while removed := await self.write(
+            lambda tx: aging.prune(tx, rows.now_ms(tx) - int(keep_s * 1_000)), durable=False
+        ):
+            count += removed
+        old = machine_clocks().wall_us() / 1e6 - max(keep_s, 3_600.0)
+        await self.write(lambda tx: attachments.remove_unused(tx, self._attachments, old), durable=False)
+        return count
 
-    async def commit(self, job: Callable[[Transaction], Job[T]], *, numbers: int = 1) -> T:
-        """Run a job as part of a group commit; durable on return."""
-        return await self._writer.commit(job, numbers=numbers)
+    async def count(self) -> int:
+        """Return how many messages are stored."""
+        return await self.read_rows(usage.count_all)
 
-    @property
-    def rules(self) -> Sequence[DeliveryRule]:
-        """Return the delivery rules applied to every message."""
-        return self._rules
+    async def count_old(self, keep_s: float) -> int:
+        """Return how many messages `prune` would remove."""
+        return await self.read_rows(
+            lambda tx: int(
+                tx.rows(
+                    "SELECT count(*) FROM message WHERE settled_at IS NOT NULL AND settled_at < ?",
+                    rows.now_ms(tx) - int(keep_s * 1_000),
+                )[0][0]
+            )
+        )
+
+    async def verify(self) -> integrity.MailVerdict:
+        """Check the content of every message and the counts."""
+        return await self.read_rows(integrity.verify)
+
+    async def back_up(self, path: str) -> None:
+        """Write a whole copy of a database of SQLite to a new file, while others go on."""
+        save: Callable[[str], None] | None = getattr(self.database.engine, "save_to", None)
+        if save is None:
+            text = "A database of PostgreSQL is not copied by Switchboard."
+            raise refused("mail_not_stored", text, hint="Use `pg_dump --schema`.")
+        try:
+            await self._loop.run_in_executor(None, save, path)
+        except StorageError as problem:
+            raise _refusal_of(problem) from problem
+
+    async def recount(self) -> None:
+        """Count all messages again."""
+        await self.write(integrity.recount)
 
     def subscribe(
         self, listener: Callable[[MailboxChange], None], *, agents: Collection[str] | None = None
     ) -> Callable[[], None]:
         """Call `listener` on the event loop for every change, by any process; returns the function to unsubscribe.
 
-        With `agents`, only their mailboxes are watched for it, and the state; the listener may hear of others too.
+        With `agents`, it hears of their mailboxes and of the state. A change without an agent may concern any.
         """
-        entry = (listener, None if agents is None else frozenset(agents))
-        self._listeners.append(entry)
-        self._watch()
+        topics = None
+        if agents is not None:
+            topics = ["state", *(f"{place}.{name}" for name in agents for place in ("inbox", "outbox"))]
+        return self.database.listen(lambda topic: listener(_change_of(topic)), topics)
 
-        def stop() -> None:
-            if entry in self._listeners:
-                self._listeners.remove(entry)
-                self._watch()
-
-        return stop
-
-    def _watch(self) -> None:
-        """Watch the mailboxes that listeners need."""
-        if self._sweeper is not None:
-            needs = [agents for _, agents in self._listeners]
-            some = frozenset().union(*(agents for agents in needs if agents is not None))
-            self._sweeper.watch(WatchedMailboxes(some, everything=None in needs))
-
-    async def verify(self) -> StoreVerdict:
-        """Check every file; the store is sound if each accepted id is in exactly one place."""
-        from switchboard_mcp.mail.store.maintenance.verify import verify
-
-        return await self._reader.run(verify)
-
-    async def repair(self) -> list[StoreFinding]:
-        """Repair what a crash left: temporary files, half moves, expired leases, missing receipts."""
-        from switchboard_mcp.mail.store.maintenance.repair import repair
-
-        return await self._writer.run(repair)
-
-    async def _read_or_deliver(self, agent: str, look: Callable[[Transaction, bool], T | None]) -> T | None:
-        """Read in the reader thread; if that finds too little, deliver dropped files and read a `last` time.
-
-        Readers wait for the writer only if files were dropped.
-        """
-        result = await self._reader.run(lambda tx: look(tx, False))
-        if result is not None:
-            return result
-        try:
-            await self.deliver(agent)
-        except SwitchboardError:
-            pass  # A read-only folder can still be read.
-        return await self._reader.run(lambda tx: look(tx, True))
-
-    def _notify_listeners(self, change: MailboxChange) -> None:
-        for listener, _ in tuple(self._listeners):
-            listener(change)
-
-    def _report_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+    def report(self, deliveries: Sequence[Delivery]) -> None:
+        """Report messages that became dead letters."""
         if self._report is not None:
             for delivery in deliveries:
                 self._report(delivery)
 
+    def _look_for_expired(self) -> None:
+        self._expiry = create_task(self._return_expired())
 
-def _refusal(problem: BaseException) -> Failure:
+    async def _return_expired(self) -> None:
+        """Return expired claims, so that those who wait for mail hear of them, and come back for the next."""
+        pause_s = EXPIRY_LOOK_S
+        try:
+            due = await self.database.read(aging.next_expiry)
+            if due == 0:
+                self.report(await self.database.write(leases.return_expired, durable=False))
+            elif due is not None:
+                pause_s = min(pause_s, due / 1_000)
+        except (StorageError, SwitchboardError):
+            pass  # Whoever needs the database hears of it.
+        self._expiry_timer = self._loop.call_later(max(pause_s, 0.01), self._look_for_expired)
+
+
+def _make_folder(workspace: str) -> str:
+    path = os.path.join(os.path.abspath(workspace), FOLDER)
+    try:
+        os.mkdir(path, 0o700)
+        write_gitignore(path)
+    except FileExistsError:
+        info = os.lstat(path)
+        if info.st_uid != os.geteuid() or info.st_mode & 0o022 or os.path.islink(path):
+            whose = "belongs to another user" if info.st_uid != os.geteuid() else "can be written by others"
+            raise refused("mail_unsafe", f"The mail folder '{path}' {whose}.") from None
+    except OSError as problem:
+        raise refused("mail_not_stored", f"{path} cannot be created: {problem.strerror}.") from None
+    return path
+
+
+def _change_of(topic: str) -> MailboxChange:
+    kind, _, agent = topic.partition(".")
+    return MailboxChange(kind if kind in ("outbox", "state") else "inbox", agent)
+
+
+def _failure_of(problem: BaseException) -> Failure:
     if isinstance(problem, SwitchboardError):
         return problem.failure
     raise problem
+
+
+def _refusal_of(problem: StorageError) -> SwitchboardError:
+    if problem.uncertain:
+        hint = "Fix the problem, then send it again with the same idempotencyKey."
+        return refused("mail_not_stored", f"{problem.text} The message may have been stored.", hint=hint)
+    if problem.hint:
+        return refused("mail_not_stored", problem.text, hint=problem.hint)
+    return refused("mail_not_stored", problem.text)

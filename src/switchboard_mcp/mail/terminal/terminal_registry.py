@@ -25,9 +25,8 @@ from msgspec import Struct
 
 from switchboard_mcp.config.agent_names import OVERSEER, is_agent_name
 from switchboard_mcp.errors import Failure, SwitchboardError, failure, refused
-from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
-from switchboard_mcp.mail.personas import AgentRecord, Personas
-from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.mail.messages import DeliveryRule, MailMessage, SharedState
+from switchboard_mcp.mail.personas import read_agent
 from switchboard_mcp.mail.store import file_operations
 from switchboard_mcp.system.processes import is_running, list_ancestors
 
@@ -318,30 +317,14 @@ def _sender_refusal(recipient: str, *, verified: bool, sender: str, role: str) -
     return None
 
 
-def _remote_refusal(message: MailMessage, sender: AgentRecord, recipient: AgentRecord) -> Failure | None:
-    """Return why an `execute` message may not go to another machine, which checks its own terminal."""
-    name = message.recipient
-    if not recipient.bridge:
-        return refusal(name, None, verified=message.verified, sender=message.sender, role=sender.role)
-    if message.sender == OVERSEER:
-        text = f"Terminal '{name}' is on another machine, and '{OVERSEER}' may type on this one only."
-        return failure(
-            "mail_forbidden", text, hint="Use the dashboard of that machine, or send it as a lead."
-        )
-    return _sender_refusal(name, verified=message.verified, sender=message.sender, role=sender.role)
-
-
 def delivery_rule(folder: str) -> DeliveryRule:
     """Return the delivery rule for `execute` messages: a verified lead, to a terminal that allows it."""
-    personas = Personas(folder)
-    presence = Presence(folder)
 
-    def check(message: MailMessage) -> MailMessage | Failure:
+    def check(message: MailMessage, state: SharedState) -> MailMessage | Failure:
         if message.action != "execute":
             return message
-        sender, recipient = personas.agent(message.sender), personas.agent(message.recipient)
-        if presence.remote(message.recipient) is not None:
-            return _remote_refusal(message, sender, recipient) or message
+        agents = state.section("agents")
+        sender, recipient = read_agent(agents, message.sender), read_agent(agents, message.recipient)
         entry = read(folder).get(message.recipient)
         if entry is not None and is_attached(message.recipient, entry) and not recipient.bridge:
             entry = None  # It has registered as a chat agent since.

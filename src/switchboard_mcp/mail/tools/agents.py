@@ -111,8 +111,8 @@ async def register_chat_agent(session: AgentSession, args: RegisterChatAgent, re
 
 async def _welcome(session: AgentSession, agent: Agent) -> dict[str, object]:
     name = await session.agent()
-    waiting = await asyncio.to_thread(session.server.presence.unclaimed, name, session.server.unread_warn_s)
-    view: dict[str, object] = {"name": name, "unread": waiting.unread, "inbox": f"switchboard://inbox/{name}"}
+    waiting = await (await session.server.store()).waiting_for(name)
+    view: dict[str, object] = {"name": name, "unread": waiting.count, "inbox": f"switchboard://inbox/{name}"}
     if agent.role:
         view["role"] = agent.role
         view["persona"] = (await asyncio.to_thread(session.server.personas.for_role, agent.role)).text

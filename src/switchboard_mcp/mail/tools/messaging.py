@@ -163,15 +163,14 @@ async def send_message(session: AgentSession, args: SendMessage, request: ToolRe
     copies = fan_out.parse_copies(args.cc, recipient, sender, limit)
     draft = args.draft(attachment=attachment, metadata={"cc": copies} if copies else {})
     draft = await threads.join(store, sender, draft, recipient)
-    check = session.server.check_recipient(recipient)
-    sent = await store.send(draft, sender=sender, recipient=recipient, then=check)
+    sent = await store.send(draft, sender=sender, recipient=recipient)
     copied = await fan_out.send_copies(store, draft, sent, sender=sender, copies=copies)
     if "completes" in args.metadata:
         await session.server.send_workflow_notices()
     view = _sent_view(sent)
     if copies:
         view["copies"] = _copies_view(copies, copied)
-    warning = session.server.delivery_warning(sent.recipient)
+    warning = await session.server.check_recipient(sent.recipient)
     return {**view, "warning": warning} if warning else view
 
 

@@ -1,29 +1,18 @@
 """Delivery rule for workflows: messages of a run must fit its phase, and its members are protected from others.
 
-A message that ends a phase takes the step here (see `message_steps`). Runs are read from the state file and cached
-while it is unchanged; if it cannot be read, the last known runs or the previous version count. Runs in the writer
-thread.
+A message that ends a phase takes the step here, in the transaction that accepts the message (see `message_steps`). Runs
+in the writer thread.
 """
 
 from __future__ import annotations
 
-import os
-
 import msgspec
-from msgspec import Raw, Struct
 
 from switchboard_mcp.errors import Failure
 from switchboard_mcp.mail.agent_registry import now
-from switchboard_mcp.mail.messages import DeliveryRule, MailMessage
-from switchboard_mcp.mail.store.workspace_state import BEFORE, FILE
+from switchboard_mcp.mail.messages import DeliveryRule, MailMessage, SharedState
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
 from switchboard_mcp.mail.workflows.rules import MessageFacts, RunMembership, match_message
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-class _State(Struct):
-    workflows: dict[str, Raw] = {}
 
 
 class WorkflowRule:
@@ -31,12 +20,12 @@ class WorkflowRule:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._version: object = None
-        self._known: list[WorkflowRun] | None = None
+        self._version: dict[str, bytes] = {}
+        self._known: list[WorkflowRun] = []
 
-    def apply(self, message: MailMessage) -> MailMessage | Failure:
+    def apply(self, message: MailMessage, state: SharedState) -> MailMessage | Failure:
         """Tag a message that belongs to a run, or return why it may not be sent now."""
-        runs = self._current()
+        runs = self._current(state)
         named = message.metadata.get("workflow")
         if not runs and named is None:
             return message
@@ -53,7 +42,7 @@ class WorkflowRule:
         if named is not None and "completes" in message.metadata and not membership.taken:
             from switchboard_mcp.mail.workflows.message_steps import take_step  # Rarely needed.
 
-            problem = take_step(self._folder, message, membership.run)
+            problem = take_step(self._folder, message, membership.run, state)
             if problem is not None:
                 return problem
         tags = {"workflow": membership.run, "phase": membership.phase}
@@ -62,16 +51,11 @@ class WorkflowRule:
         # The next rule adds the persona of the part, whatever the sender has set.
         return msgspec.structs.replace(message, metadata={**message.metadata, **tags}, persona=None)
 
-    def _current(self) -> list[WorkflowRun]:
-        version = _file_version(os.path.join(self._folder, FILE))
-        if self._known is None or version != self._version:
-            runs = _read(os.path.join(self._folder, FILE))
-            if runs is None and self._known is None:
-                runs = _read(os.path.join(self._folder, BEFORE))
-            if runs is not None:
-                self._known = runs
-            self._version = version
-        return self._known or []
+    def _current(self, state: SharedState) -> list[WorkflowRun]:
+        version = state.section("workflows")
+        if version != self._version:
+            self._known, self._version = _read(version), version
+        return self._known
 
 
 def _already_taken(runs: list[WorkflowRun], message: MailMessage) -> RunMembership | None:
@@ -89,25 +73,11 @@ def delivery_rule(folder: str) -> DeliveryRule:
     return WorkflowRule(folder).apply
 
 
-def _file_version(path: str) -> object:
-    try:
-        info = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return None
-    return info.st_ino, info.st_size, info.st_mtime_ns
-
-
-def _read(path: str) -> list[WorkflowRun] | None:
-    """Read the runs from a state file; None if it cannot be read."""
-    try:
-        with open(os.open(path, _READ), "rb") as file:
-            state = msgspec.json.decode(file.read(), type=_State)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+def _read(section: dict[str, bytes]) -> list[WorkflowRun]:
     runs = []
-    for raw in state.workflows.values():
+    for entry in section.values():
         try:
-            runs.append(msgspec.json.decode(raw, type=WorkflowRun))
+            runs.append(msgspec.json.decode(entry, type=WorkflowRun))
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue  # From another version or edited by hand: an unreadable run reserves no agents.
     return runs

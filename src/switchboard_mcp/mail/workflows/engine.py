@@ -16,10 +16,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec import Struct
 
+from switchboard_mcp.database.machine_clocks import stamp
 from switchboard_mcp.errors import Failure, SwitchboardError, refused
 from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.path_patterns import artifact_path
-from switchboard_mcp.mail.store.clocks import stamp
 from switchboard_mcp.mail.store.store import MessageStore, State
 from switchboard_mcp.mail.workflows import notices
 from switchboard_mcp.mail.workflows.artifact_files import scan

@@ -1,9 +1,9 @@
 """Workflow steps taken by message: how an agent that only has files ends its phase.
 
 The message belongs to a run and names the phase in `metadata.completes`. The step follows the same rules as one taken
-by tool, under the state's lock, before the message is accepted; a refused step refuses the message. The step stores
-the message's id and recipient, so a message delivered again after a crash takes no second step. The delivering
-process sends the notices. Runs in the writer thread.
+by tool, in the transaction that accepts the message; a refused step refuses the message. The step stores the message's
+id and recipient, so a message that is imported again takes no second step. The importing process sends the notices.
+Runs in the writer thread.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.messages import MailMessage
-from switchboard_mcp.mail.store import file_operations, workspace_state
-from switchboard_mcp.mail.store.clocks import system_clocks
-from switchboard_mcp.mail.store.directory import StoreDirectory
+from switchboard_mcp.mail.messages import MailMessage, SharedState
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.artifact_files import scan
 from switchboard_mcp.mail.workflows.definitions import WorkflowRun
@@ -36,7 +33,7 @@ class StepMetadata(Struct, rename="camel"):
     skip_reason: str = ""
 
 
-def take_step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
+def take_step(folder: str, message: MailMessage, run_id: str, shared: SharedState) -> Failure | None:
     """Take the step, or return why not; `folder` is the workspace's `.switchboard`."""
     try:
         metadata = msgspec.convert(message.metadata, StepMetadata)
@@ -45,21 +42,17 @@ def take_step(folder: str, message: MailMessage, run_id: str) -> Failure | None:
             f"The metadata for ending a phase (completes, next, artifacts, skipReason) is invalid: {problem}."
         )
         return failure("mail_message_invalid", text)
-    directory = StoreDirectory(os.path.dirname(folder), system_clocks())
+
+    def change(state: dict[str, object]) -> None:
+        run = engine.find(state, message.sender, run_id)
+        leads = engine.is_lead(state, message.sender)
+        event = _event(os.path.dirname(folder), run, message, metadata, leads=leads)
+        engine.state_change(run, event)(state)
+
     try:
-        directory.make()
-        with directory.transaction() as tx:
-            state = workspace_state.read(tx) or {}
-            run = engine.find(state, message.sender, run_id)
-            leads = engine.is_lead(state, message.sender)
-            event = _event(directory.workspace, run, message, metadata, leads=leads)
-            workspace_state.update(tx, engine.state_change(run, event))
+        shared.update(change)
     except SwitchboardError as refused:
         return refused.failure
-    except OSError as problem:
-        return file_operations.failure_for(problem, folder)
-    finally:
-        directory.close()
     return None
 
 

@@ -9,7 +9,9 @@ file. Only numbers and names of children are stored. If the file cannot be used,
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,7 +19,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from switchboard_mcp.mail.store.index.inbox_index import database_errors, open_database
 from switchboard_mcp.observability.timeline import BOUNDS, Span, percentile
 from switchboard_mcp.system import work_thread
 
@@ -53,6 +54,40 @@ CREATE TABLE IF NOT EXISTS spans (
   PRIMARY KEY (at, width, child, run)
 ) WITHOUT ROWID;
 """
+
+
+BUSY_S = 5.0
+
+
+def database_errors() -> tuple[type[Exception], ...]:
+    """Return what a database that cannot be used may raise."""
+    from sqlite3 import Error
+
+    return OSError, Error
+
+
+def open_database(path: str, schema: str) -> sqlite3.Connection:
+    """Open a database, creating it and its folder. Raises one of `database_errors`."""
+    from sqlite3 import connect
+
+    folder = os.path.dirname(path)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    info = os.stat(folder, follow_symlinks=False)
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        raise OSError(errno.EINVAL, "is not a folder of ours", folder)
+    try:
+        info = os.stat(path, follow_symlinks=False)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
+            raise OSError(errno.EINVAL, "is not a file of ours", path)
+    except FileNotFoundError:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    connection = connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    # Not WAL: its shared memory is mapped, so a program that truncates the file would end this process.
+    connection.execute("PRAGMA journal_mode=PERSIST")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.executescript(f"BEGIN; {schema} COMMIT;")
+    return connection
 
 
 class HistoryRow(Struct):
@@ -105,7 +140,7 @@ class HistoryFile:
 
     def write(self, rows: list[HistoryRow], now: float) -> None:
         """Write rows of this run, each in place of its earlier version; thin out the rest now and then."""
-        connection = open_database(self._path, SCHEMA, durable=True)
+        connection = open_database(self._path, SCHEMA)
         try:
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -124,7 +159,7 @@ class HistoryFile:
         """Return the points since a time, merged to at least this width, oldest first."""
         if not os.path.exists(self._path):
             return []
-        connection = open_database(self._path, SCHEMA, durable=True)
+        connection = open_database(self._path, SCHEMA)
         try:
             rows = connection.execute(
                 "SELECT at, width, child, calls, errors, saved, bins FROM spans WHERE at >= ? AND child = ?",

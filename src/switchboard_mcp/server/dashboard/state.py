@@ -94,7 +94,8 @@ class DashboardState:
     def mail(self) -> MailView:
         """Return the read-only view of all mail, opened on first use."""
         if self._mail is None:
-            self._mail = MailView(self.workspace.folder, self.services.redactor.redact_uncut)
+            assert self.mail_server is not None  # Whoever asks has checked that mail is on.
+            self._mail = MailView(self.mail_server, self.services.redactor.redact_uncut)
         return self._mail
 
     @property
@@ -153,9 +154,7 @@ class DashboardState:
 
     async def close_mail(self) -> None:
         """Close mail: nobody views the dashboard any more."""
-        mail, self._mail = self._mail, None
-        if mail is not None:
-            await mail.close()
+        self._mail = None
 
     def child_names(self) -> set[str]:
         """Return the names of the children that hosts see."""

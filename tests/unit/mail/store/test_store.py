@@ -1,669 +1,438 @@
-"""The store as its users see it."""
+"""What the message store promises, on both engines."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import shutil
-from collections.abc import AsyncIterator, Callable
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
 
+import msgspec
 import pytest
-import pytest_asyncio
 
+from switchboard_mcp.database.machine_clocks import MachineClocks
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.messages import Draft, MailMessage, Sent
-from switchboard_mcp.mail.store import dropped_files, file_operations, watcher
-from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
-from switchboard_mcp.mail.store.store import MailboxChange, MessageStore
-from switchboard_mcp.system import inotify
+from switchboard_mcp.mail.messages import Delivery, Draft, FileAttachment, MailMessage, Priority
+from switchboard_mcp.mail.store import aging, state_documents
+from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.store.usage import MailQuotas
+from tests.databases import Targets
 from tests.patience import PATIENCE_S
 
-T = TypeVar("T")
+
+class Clock:
+    """A clock that moves when told to; both engines use it."""
+
+    def __init__(self) -> None:
+        self.us = 1_900_000_000_000_000
+        self.clocks = MachineClocks("boot", lambda: self.us, lambda: self.us // 1_000)
+
+    def move(self, seconds: float) -> None:
+        self.us += int(seconds * 1_000_000)
 
 
-def draft(payload: str = "hello", **more: object) -> Draft:
-    return Draft(action="delegate_task", payload=payload, **more)  # type: ignore[arg-type]
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
-@pytest_asyncio.fixture
-async def store(workspace: Path) -> AsyncIterator[MessageStore]:
-    async with await MessageStore.open(str(workspace), watch=False) as opened:
-        for name in ("lead", "coder 1", "reviewer"):
+@pytest.fixture
+async def store(tmp_path: Path, database_target: str, clock: Clock) -> AsyncIterator[MessageStore]:
+    async with await MessageStore.open(
+        str(tmp_path), database=database_target, clocks=clock.clocks, watch=False
+    ) as opened:
+        for name in ("lead", "coder"):
             await opened.register(name)
         yield opened
 
 
-async def refused(work: object) -> Failure:
-    with pytest.raises(SwitchboardError) as problem:
-        await work  # type: ignore[misc]
-    return problem.value.failure
+def draft(payload: str = "Do it", **fields: object) -> Draft:
+    return msgspec.convert({"action": "delegate_task", "payload": payload} | fields, Draft)
 
 
-def tree(workspace: Path) -> Path:
-    return workspace / ".switchboard"
+async def send(store: MessageStore, payload: str = "Do it", **fields: object) -> str:
+    return (await store.send(draft(payload, **fields), sender="lead", recipient="coder")).id
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+def code_of(refusal: pytest.ExceptionInfo[SwitchboardError]) -> str:
+    return refusal.value.failure.code
 
 
-class TestClaimsAtOnce:
-    async def test_claims_share_a_transaction_and_fail_apart(self, store: MessageStore) -> None:
-        sent = [
-            await store.send(draft(str(number)), sender="lead", recipient="coder 1") for number in range(3)
-        ]
-        jobs = [
-            store.claim("coder 1"),
-            store.claim("nobody"),
-            store.claim("coder 1"),
-            store.claim("reviewer"),
-        ]
-        first, unknown, second, empty = await asyncio.gather(*jobs, return_exceptions=True)
-        assert isinstance(unknown, SwitchboardError)
-        assert unknown.failure.code == "mail_recipient_unknown"
-        assert isinstance(first, list)
-        assert isinstance(second, list)
-        assert [each.message.id for each in (*first, *second)] == [each.id for each in sent[:2]]
-        assert len({each.fence for each in (*first, *second)}) == 2
-        assert empty == []
+async def test_a_message_is_sent_claimed_and_settled_with_its_receipts(store: MessageStore) -> None:
+    sent = await store.send(draft("Write", metadata={"subject": "All"}), sender="lead", recipient="Coder")
+    assert (sent.recipient, sent.receipt.status, sent.duplicate) == ("coder", "delivered", False)
+    assert (await store.receipts("lead"))[0] == sent.receipt
+    (waiting,) = await store.peek("coder")
+    assert (waiting.message.id, waiting.place, waiting.verified) == (sent.id, "inbox", True)
+    (claimed,) = await store.claim("coder", limit=5)
+    assert claimed.message == waiting.message
+    assert await store.peek("coder") == []
+    acked = await store.ack("coder", sent.id, fence=claimed.fence, summary="Fine", result="Here it is")
+    assert await store.ack("coder", sent.id, fence=claimed.fence, summary="Fine", result="Here it is") == (
+        msgspec.structs.replace(acked, result=msgspec.structs.replace(acked.result, duplicate=True))
+        if acked.result
+        else None
+    )
+    (receipt,) = await store.receipts("lead", ids=[sent.id])
+    assert (receipt.status, receipt.summary) == ("done", "Fine")
+    (answer,) = await store.peek("lead")
+    assert (answer.message.payload, answer.message.reply_to) == ("Here it is", sent.id)
+    assert answer.message.thread == sent.id
+    assert (await store.read("coder", sent.id)).outcome == "done"
 
 
-class TestSending:
-    async def test_a_message_is_a_file_with_the_keys_of_the_protocol(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        content = draft("do it", reply_to="msg_0", team="t", metadata={"a": 1}, priority="high")
-        sent = await store.send(content, sender="lead", recipient="coder 1")
-        message = json.loads((tree(workspace) / "inbox" / "coder-1" / f"{sent.id}.json").read_text())
-        seal = message["metadata"].pop("seal")
-        assert len(seal) == 32
-        created = message.pop("createdAt")
-        assert created.endswith("Z")
-        assert message == {
-            "id": sent.id,
-            "action": "delegate_task",
-            "sender": "lead",
-            "recipient": "coder-1",
-            "payload": "do it",
-            "replyTo": "msg_0",
-            "metadata": {"a": 1, "priority": "high", "verified": True},
-            "team": "t",
-        }
+async def test_refusals_have_their_codes_and_change_nothing(store: MessageStore) -> None:
+    message = await send(store)
+    (claimed,) = await store.claim("coder")
+    cases = {
+        "mail_recipient_unknown": store.send(draft(), sender="lead", recipient="codr"),
+        "mail_name_invalid": store.send(draft(), sender="lead", recipient="../x"),
+        "mail_identity": store.send(draft(), sender="overseer", recipient="coder"),
+        "mail_too_large": store.send(draft(metadata={"a": "x" * 70_000}), sender="lead", recipient="coder"),
+        "mail_message_invalid": store.send(draft(replyTo=""), sender="lead", recipient="coder"),
+        "mail_not_found": store.read("coder", "msg_none"),
+        "mail_lease_lost": store.ack("coder", message, fence=claimed.fence + 1),
+        "mail_claimed": store.withdraw("coder", message, outcome="recalled"),
+        "mail_forbidden": store.remove_agent("coder"),
+    }
+    for code, call in cases.items():
+        with pytest.raises(SwitchboardError) as refusal:
+            await call
+        assert code_of(refusal) == code
+    assert (await store.verify()).problems == []
 
-    async def test_its_receipt_is_a_file_with_the_keys_of_the_protocol(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        receipt = json.loads((tree(workspace) / "outbox" / "lead" / f"receipt_{sent.id}.json").read_text())
-        assert receipt.pop("processedAt").endswith("Z")
-        assert receipt == {
-            "id": f"receipt_{sent.id}",
-            "inReplyTo": sent.id,
-            "status": "delivered",
-            "summary": "Message delivered to 'coder-1' inbox",
-            "error": None,
-            "recipient": "coder-1",
-        }
 
-    async def test_an_unknown_recipient_is_an_error_with_the_nearest_names(self, store: MessageStore) -> None:
-        problem = await refused(store.send(draft(), sender="lead", recipient="codr-1"))
-        assert problem.code == "mail_recipient_unknown"
-        assert problem.nearest == ["coder-1"]
+async def test_an_idempotency_key_stores_one_message_per_sender_and_verification(store: MessageStore) -> None:
+    first = await store.send(draft("One", idempotencyKey="k"), sender="lead", recipient="coder")
+    again = await store.send(draft("Two", idempotencyKey="k"), sender="lead", recipient="coder")
+    assert (again.id, again.duplicate) == (first.id, True)
+    other = await store.send(draft("Three", idempotencyKey="k"), sender="coder", recipient="coder")
+    unverified = await store.send(
+        draft("Four", idempotencyKey="k"), sender="lead", recipient="coder", verified=False
+    )
+    assert len({first.id, other.id, unverified.id}) == 3
+    assert len(await store.peek("coder")) == 3
 
-    async def test_many_are_answered_each_on_its_own(self, store: MessageStore) -> None:
-        answers = await store.send_to_many(
-            draft(), sender="lead", recipients=["coder 1", "nobody", "reviewer"]
-        )
-        assert [type(each) for each in answers] == [Sent, Failure, Sent]
 
-    async def test_what_ends_a_phase_goes_to_one_reader(self, store: MessageStore) -> None:
-        content = draft(metadata={"workflow": "w", "completes": "review"})
-        result = await refused(store.send_to_many(content, sender="lead", recipients=["coder 1", "reviewer"]))
-        assert result.message == "A message that ends a phase needs one recipient."
+async def test_expired_claims_return_to_their_place_and_the_fifth_is_a_dead_letter(
+    store: MessageStore, clock: Clock
+) -> None:
+    first, second = await send(store, "first"), await send(store, "second")
+    fences = []
+    for number in range(5):
+        (claimed,) = await store.claim("coder", lease_s=10)
+        assert (claimed.message.id, claimed.deliveries) == (first, number + 1)
+        fences.append(claimed.fence)
+        clock.move(11)
+    assert fences == sorted(set(fences))
+    with pytest.raises(SwitchboardError) as refusal:
+        await store.ack("coder", first, fence=fences[0])
+    assert code_of(refusal) == "mail_lease_lost"
+    assert [item.message.id for item in await store.claim("coder", limit=9)] == [second]
+    (dead,) = await store.dead_letters("coder")
+    assert (dead.id, "5 times" in dead.reason) == (first, True)
+    assert (await store.receipts("lead", ids=[first]))[0].status == "failed"
+    await store.requeue("coder", first)
+    assert [item.message.id for item in await store.claim("coder")] == [first]
 
-    async def test_the_same_key_is_one_message_wherever_it_is_by_now(self, store: MessageStore) -> None:
-        content = draft(idempotency_key="k")
-        first = await store.send(content, sender="lead", recipient="coder-1")
-        answers = await asyncio.gather(
-            *(store.send(content, sender="lead", recipient="coder-1") for _ in range(5))
-        )
-        assert {(each.id, each.duplicate) for each in answers} == {(first.id, True)}
-        (taken,) = await store.claim("coder-1")
-        assert (await store.send(content, sender="lead", recipient="coder-1")).id == first.id
-        await store.ack("coder-1", first.id, fence=taken.fence)
-        assert (await store.send(content, sender="lead", recipient="coder-1")).id == first.id
-        assert (await store.send(content, sender="reviewer", recipient="coder-1")).duplicate is False
-        assert (await store.verify()).counts["inbox"] == 1
 
-    async def test_a_retry_is_a_duplicate_whatever_the_gates_say_by_now(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        content = draft(idempotency_key="k")
-        first = await store.send(content, sender="lead", recipient="coder-1")
-        never = failure("mail_message_invalid", "Not any more.")
+async def test_a_lease_is_renewed_and_released_by_its_holder_alone(store: MessageStore, clock: Clock) -> None:
+    message = await send(store)
+    (claimed,) = await store.claim("coder", lease_s=10)
+    clock.move(9)
+    renewed = await store.renew("coder", message, fence=claimed.fence, lease_s=10)
+    assert renewed.fence == claimed.fence
+    clock.move(9)
+    assert await store.claim("coder") == []
+    await store.release("coder", message, fence=claimed.fence)
+    (again,) = await store.claim("coder")
+    assert (again.deliveries, again.fence > claimed.fence) == (1, True)
+    for call in (
+        store.renew("coder", message, fence=claimed.fence),
+        store.release("coder", message, fence=1),
+    ):
+        with pytest.raises(SwitchboardError) as refusal:
+            await call
+        assert code_of(refusal) == "mail_lease_lost"
+
+
+async def test_leases_go_on_after_a_start_of_the_machine(
+    tmp_path: Path, database_target: str, clock: Clock
+) -> None:
+    for boot, uptime_ms in (("first", 5_000_000), ("second", 100)):
+        clocks = MachineClocks(boot, lambda: clock.us, lambda uptime_ms=uptime_ms: uptime_ms)  # type: ignore[misc]
         async with await MessageStore.open(
-            str(workspace), watch=False, rules=[lambda message: never]
-        ) as closed:
-            again = await closed.send(content, sender="lead", recipient="coder-1")
-            assert (again.id, again.duplicate) == (first.id, True)
-            assert await refused(closed.send(draft(), sender="lead", recipient="coder-1")) == never
-
-    async def test_a_large_payload_goes_as_an_attachment_with_its_hash(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        text = "ä" * 600_000
-        sent = await store.send(draft(text), sender="lead", recipient="coder-1")
-        (message,) = await store.peek("coder-1")
-        assert len(message.message.payload) < 3_000
-        record = message.message.metadata["attachment"]
-        assert record["bytes"] == 1_200_000
-        assert (tree(workspace) / record["file"]).read_text() == text
-        assert (await store.attachment(message.message)).decode() == text
-        (tree(workspace) / record["file"]).write_text("other")
-        problem = await refused(store.attachment(message.message))
-        assert "changed" in problem.message
-        assert sent.id == message.message.id
-
-    async def test_what_cannot_be_a_message_is_refused(self, store: MessageStore) -> None:
-        for wrong in (
-            draft(idempotency_key=""),
-            draft(ack_by="soon"),
-            draft("\ud800"),
-            draft(metadata={"a": object()}),
-        ):
-            problem = await refused(store.send(wrong, sender="lead", recipient="coder-1"))
-            assert problem.code == "mail_message_invalid"
-        too_much = draft(metadata={"a": "x" * 70_000})
-        assert (
-            await refused(store.send(too_much, sender="lead", recipient="coder-1"))
-        ).code == "mail_too_large"
-        assert await store.peek("coder-1") == []
-
-    async def test_reserved_keys_are_the_desks(self, store: MessageStore) -> None:
-        content = draft(
-            metadata={"verified": False, "seal": "x", "attachment": {"file": "/etc/passwd"}, "mine": 1}
-        )
-        await store.send(content, sender="lead", recipient="coder-1")
-        (message,) = await store.peek("coder-1")
-        assert message.message.metadata == {"mine": 1, "verified": True}
-
-    async def test_a_closed_mail_server_accepts_nothing(self, workspace: Path) -> None:
-        store = await MessageStore.open(str(workspace), watch=False)
-        await store.register("coder")
-        await store.close()
-        assert (await refused(store.send(draft(), sender="lead", recipient="coder"))).code == "shutting_down"
-        assert names(tree(workspace) / "tmp") == []
-
-    async def test_nothing_is_accepted_after_the_folder_has_vanished(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        tree(workspace).rename(workspace / "elsewhere")
-        problem = await refused(store.send(draft(), sender="lead", recipient="coder-1"))
-        assert problem.code == "mail_not_stored"
-        assert "is missing" in problem.message
-        assert names(workspace / "elsewhere" / "inbox" / "coder-1") == []
-        (workspace / "elsewhere").rename(tree(workspace))
-        await store.send(draft(), sender="lead", recipient="coder-1")
-
-    async def test_a_fault_in_a_gate_is_that_senders_alone(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        def gate(message: MailMessage) -> MailMessage:
-            if message.payload == "bad":
-                raise ZeroDivisionError
-            return message
-
-        async with await MessageStore.open(str(workspace), watch=False, rules=[gate]) as gated:
-            answers = await asyncio.gather(
-                gated.send(draft("bad"), sender="lead", recipient="coder-1"),
-                gated.send(draft("good"), sender="lead", recipient="coder-1"),
-                return_exceptions=True,
-            )
-        assert [type(each) for each in answers] == [ZeroDivisionError, Sent]
-
-
-class TestReading:
-    async def test_looking_consumes_nothing(self, store: MessageStore, workspace: Path) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        before = names(tree(workspace) / "inbox" / "coder-1")
-        for _ in range(3):
-            assert [each.message.id for each in await store.peek("coder-1")] == [sent.id]
-            assert (await store.read("coder-1", sent.id)).place == "inbox"
-        assert names(tree(workspace) / "inbox" / "coder-1") == before
-
-    async def test_a_message_can_be_read_wherever_it_is(self, store: MessageStore) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await store.claim("coder-1")
-        assert (await store.read("coder-1", sent.id)).place == "claimed"
-        await store.ack("coder-1", sent.id, fence=taken.fence, outcome="rejected", summary="No.")
-        message = await store.read("coder-1", sent.id)
-        assert (message.place, message.outcome, message.reason) == ("deadletter", "rejected", "No.")
-
-    async def test_seen_ones_can_be_left_out(self, store: MessageStore) -> None:
-        sent = [await store.send(draft(), sender="lead", recipient="coder-1") for _ in range(3)]
-        found = await store.peek("coder-1", exclude={sent[0].id, sent[2].id})
-        assert [each.message.id for each in found] == [sent[1].id]
-        after = (await store.peek("coder-1"))[0].order
-        assert len(await store.peek("coder-1", after=after)) == 2
-        assert len(await store.peek("coder-1", limit=2)) == 2
-
-    async def test_search_ranks_words_and_filters(self, store: MessageStore) -> None:
-        for text in ("fix the parser", "write docs", "parser parser"):
-            await store.send(draft(text), sender="lead", recipient="coder-1")
-        await store.send(draft("parser"), sender="reviewer", recipient="coder-1")
-        found = await store.search("coder-1", "parser", sender="lead")
-        assert [each.message.payload for each in found] == ["parser parser", "fix the parser"]
-        assert [each.message.sender for each in await store.search("coder-1", limit=1)] == ["reviewer"]
-        assert await store.search("coder-1", action="execute") == []
-
-    async def test_receipts_come_newest_first(self, store: MessageStore) -> None:
-        one = await store.send(draft(), sender="lead", recipient="coder-1")
-        two = await store.send(draft(), sender="lead", recipient="reviewer")
-        assert {each.in_reply_to for each in await store.receipts("lead")} == {one.id, two.id}
-        assert [each.in_reply_to for each in await store.receipts("lead", ids=[one.id])] == [one.id]
-        assert len(await store.receipts("lead", limit=1)) == 1
-
-
-class TestClaims:
-    async def test_a_claimed_message_is_nobody_elses(self, store: MessageStore, workspace: Path) -> None:
-        await store.send(draft(), sender="lead", recipient="coder-1")
-        async with await MessageStore.open(str(workspace), watch=False) as other:
-            taken = await asyncio.gather(
-                *(each.claim("coder-1") for each in (store, other) for _ in range(5))
-            )
-        assert sum(map(len, taken)) == 1
-        assert await store.peek("coder-1") == []
-
-    async def test_urgent_ones_come_first_but_no_sender_overtakes_itself(self, store: MessageStore) -> None:
-        await store.send(draft("l1", priority="low"), sender="lead", recipient="coder-1")
-        await store.send(draft("r1"), sender="reviewer", recipient="coder-1")
-        await store.send(draft("l2", priority="urgent"), sender="lead", recipient="coder-1")
-        await store.send(draft("r2", priority="high"), sender="reviewer", recipient="coder-1")
-        taken = await store.claim("coder-1", limit=10)
-        assert [each.message.payload for each in taken] == ["l1", "l2", "r1", "r2"]
-        assert [each.fence for each in taken] == sorted({each.fence for each in taken})
-
-    async def test_a_lease_that_is_over_returns_the_message_to_its_place(self, workspace: Path) -> None:
-        skew = [0.0]
-        base = system_clocks()
-        clocks = Clocks(base.boot, base.microseconds, lambda: base.uptime_ms() + int(skew[0] * 1000))
-        async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as store:
-            await store.register("coder")
-            for text in ("1", "2"):
-                await store.send(draft(text), sender="lead", recipient="coder")
-            (taken,) = await store.claim("coder", lease_s=60)
-            skew[0] = 59
-            renewed = await store.renew("coder", taken.message.id, fence=taken.fence, lease_s=60)
-            assert renewed.fence == taken.fence
-            skew[0] = 118
-            assert [each.message.payload for each in await store.claim("coder", limit=5)] == ["2"]
-            skew[0] = 120
-            (again,) = await store.claim("coder", limit=5)
-            assert again.message.id == taken.message.id
-            assert again.fence > taken.fence
-            for stale in (
-                store.ack("coder", taken.message.id, fence=taken.fence),
-                store.renew("coder", taken.message.id, fence=taken.fence),
-                store.release("coder", taken.message.id, fence=taken.fence),
-            ):
-                assert (await refused(stale)).code == "mail_lease_lost"
-            await store.ack("coder", taken.message.id, fence=again.fence)
-
-    async def test_a_released_message_waits_in_its_old_place(self, store: MessageStore) -> None:
-        first = await store.send(draft("1"), sender="lead", recipient="coder-1")
-        await store.send(draft("2"), sender="lead", recipient="coder-1")
-        (taken,) = await store.claim("coder-1", ids=[first.id])
-        await store.release("coder-1", first.id, fence=taken.fence)
-        assert [each.message.payload for each in await store.peek("coder-1")] == ["1", "2"]
-
-    async def test_the_same_acknowledgement_twice_is_answered_twice_and_sends_one_result(
-        self, store: MessageStore
-    ) -> None:
-        await store.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await store.claim("coder-1")
-        for _ in range(2):
-            await store.ack("coder-1", taken.message.id, fence=taken.fence, result="here")
-        (result,) = await store.peek("lead")
-        assert result.message.action == "submit_result"
-        assert (result.message.reply_to, result.message.payload) == (taken.message.id, "here")
-        other = store.ack("coder-1", taken.message.id, fence=taken.fence, outcome="failed")
-        assert (await refused(other)).code == "mail_lease_lost"
-
-    async def test_the_outcome_reaches_the_receipt(self, store: MessageStore) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await store.claim("coder-1")
-        await store.ack("coder-1", sent.id, fence=taken.fence, outcome="failed", summary="It broke.")
-        (receipt,) = await store.receipts("lead", ids=[sent.id])
-        assert (receipt.status, receipt.summary, receipt.error) == ("failed", "It broke.", "It broke.")
-
-    async def test_a_result_that_a_killed_process_has_sent_is_certain_when_it_is_answered(
-        self, store: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        (taken,) = await store.claim("coder-1")
-        content = draft("r", idempotency_key=f"result of {sent.id} {taken.fence}")
-        before = await store.send(content, sender="coder-1", recipient="lead")
-        synced: list[int] = []
-        sync = file_operations.sync_all
-
-        def watched(descriptor: int) -> bool:
-            synced.append(descriptor)
-            return sync(descriptor)
-
-        monkeypatch.setattr(file_operations, "sync_all", watched)
-        acked = await store.ack("coder-1", sent.id, fence=taken.fence, result="r")
-        assert acked.result is not None
-        assert (acked.result.id, acked.result.duplicate) == (before.id, True)
-        assert synced or not file_operations.can_sync_all()
-
-    async def test_to_settle_a_message_no_folder_of_many_is_listed(
-        self, store: MessageStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for number in range(3):
-            await store.send(draft(str(number)), sender="lead", recipient="coder 1")
-        # The first message to an agent counts its folders, for its quota.
-        await store.send(draft(), sender="coder 1", recipient="lead")
-        mine, other = await store.claim("coder 1", limit=2)
-        listed: list[str] = []
-
-        def noting(list_folder: Callable[[int], list[T]]) -> Callable[[int], list[T]]:
-            def note(folder: int) -> list[T]:
-                listed.append(os.path.basename(os.path.dirname(os.readlink(f"/proc/self/fd/{folder}"))))
-                return list_folder(folder)
-
-            return note
-
-        monkeypatch.setattr(file_operations, "names", noting(file_operations.names))
-        monkeypatch.setattr(file_operations, "entries", noting(file_operations.entries))
-        await store.ack("coder 1", mine.message.id, fence=mine.fence, result="done")
-        assert listed == []
-        async with await MessageStore.open(str(workspace), watch=False) as elsewhere:
-            listed.clear()
-            await elsewhere.ack("coder 1", other.message.id, fence=other.fence)
-        assert listed == ["claimed"]
-
-    async def test_what_another_process_has_moved_is_found_all_the_same(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder 1")
-        (held,) = await store.claim("coder 1")
-        async with await MessageStore.open(str(workspace), watch=False) as elsewhere:
-            await elsewhere.release("coder 1", sent.id)
-            assert (await store.read("coder 1", sent.id)).place == "inbox"
-            (again,) = await elsewhere.claim("coder 1")
-        assert (await refused(store.ack("coder 1", sent.id, fence=held.fence))).code == "mail_lease_lost"
-        assert (await store.ack("coder 1", sent.id, fence=again.fence)).outcome == "done"
-
-    async def test_a_person_settles_without_a_fence(self, store: MessageStore) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        await store.ack("coder-1", sent.id)
-        assert (await store.read("coder-1", sent.id)).place == "archive"
-        assert (await refused(store.ack("coder-1", "msg_none"))).code == "mail_not_found"
-
-    async def test_the_order_survives_a_clock_that_is_set_back(self, workspace: Path) -> None:
-        base = system_clocks()
-        skew = [0]
-        clocks = Clocks(base.boot, lambda: base.microseconds() + skew[0], base.uptime_ms)
-        for number, step in enumerate((0, -86_400_000_000, -172_800_000_000, 5_000_000)):
-            skew[0] = step
-            async with await MessageStore.open(str(workspace), watch=False, clocks=clocks) as store:
+            str(tmp_path), database=database_target, clocks=clocks, watch=False
+        ) as store:
+            if boot == "first":
                 await store.register("coder")
-                await store.send(draft(str(number)), sender="lead", recipient="coder")
-        async with await MessageStore.open(str(workspace), watch=False) as store:
-            assert [each.message.payload for each in await store.peek("coder")] == ["0", "1", "2", "3"]
+                await store.send(draft(), sender="coder", recipient="coder")
+                await store.claim("coder", lease_s=60)
+                clock.move(20)
+            elif store.database.engine.dialect == "sqlite":
+                assert await store.database.read(aging.next_expiry) == 40_000
 
 
-class TestDroppedFiles:
-    def drop(self, workspace: Path, name: str = "msg_1", **more: object) -> None:
-        content = {
-            "id": name,
-            "action": "submit_result",
-            "sender": "shell",
-            "recipient": "coder 1",
-            "payload": "x",
-        }
-        folder = tree(workspace) / "inbox" / "coder-1"
-        (folder / f".{name}").write_text(json.dumps(content | more))
-        (folder / f".{name}").rename(folder / f"{name}.json")
-
-    async def test_they_are_delivered_in_order_with_receipts_and_marked(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        for number in (3, 1, 2):
-            self.drop(workspace, f"msg_{number}", priority="normal", idempotencyKey=f"k{number}")
-        found = await store.peek("coder-1")
-        assert [each.message.id for each in found] == ["msg_3", "msg_1", "msg_2"]
-        assert not any(each.verified for each in found)
-        assert {each.in_reply_to for each in await store.receipts("shell")} == {"msg_1", "msg_2", "msg_3"}
-
-    async def test_the_same_id_twice_is_one_message(self, store: MessageStore, workspace: Path) -> None:
-        self.drop(workspace)
-        (taken,) = await store.claim("coder-1")
-        self.drop(workspace)
-        assert await store.claim("coder-1") == []
-        await store.ack("coder-1", "msg_1", fence=taken.fence)
-        self.drop(workspace)
-        assert await store.peek("coder-1") == []
-        assert (await store.verify()).sound
-
-    async def test_nobody_uses_up_the_keys_of_another(self, store: MessageStore, workspace: Path) -> None:
-        self.drop(workspace, sender="lead", idempotencyKey="k")
-        await store.deliver()
-        sent = await store.send(draft(idempotency_key="k"), sender="lead", recipient="coder-1")
-        assert sent.duplicate is False
-
-    async def test_the_id_of_another_message_is_refused_and_its_receipt_stays(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        self.drop(workspace, "msg_2", id=sent.id, sender="lead")
-        (result,) = await store.deliver()
-        assert result.problem is not None
-        assert sent.id in result.problem.message
-        assert [each.message.payload for each in await store.peek("coder-1")] == ["hello"]
-        assert [each.status for each in await store.receipts("lead", ids=[sent.id])] == ["delivered"]
-        assert (await store.verify()).sound
-
-    async def test_the_gates_hold_for_them_too(self, store: MessageStore, workspace: Path) -> None:
-        def gate(message: MailMessage) -> MailMessage | Failure:
-            if message.payload == "x":
-                return failure("mail_message_invalid", "Not now.")
-            message.persona = "You are a coder."
-            return message
-
-        self.drop(workspace)
-        self.drop(workspace, "msg_2", payload="y")
-        async with await MessageStore.open(str(workspace), watch=False, rules=[gate]) as gated:
-            result = {each.file: each.problem for each in await gated.deliver()}
-            problem = await refused(gated.send(draft("x"), sender="lead", recipient="coder-1"))
-            assert problem.message == "Not now."
-        assert result["msg_2.json"] is None
-        assert result["msg_1.json"] is not None
-        assert [each.error for each in await store.receipts("shell", ids=["msg_1"])] == ["Not now."]
-        assert [each.message.persona for each in await store.peek("coder-1")] == ["You are a coder."]
-
-    async def test_an_agent_may_archive_by_hand(self, store: MessageStore, workspace: Path) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        (tree(workspace) / "archive" / "coder-1").mkdir(mode=0o700)
-        os.rename(
-            tree(workspace) / "inbox" / "coder-1" / f"{sent.id}.json",
-            tree(workspace) / "archive" / "coder-1" / f"{sent.id}.json",
-        )
-        assert (await store.verify()).sound
-        assert (await store.read("coder-1", sent.id)).place == "archive"
+async def test_rejected_mail_is_a_dead_letter_and_withdrawn_mail_is_never_claimed(
+    store: MessageStore,
+) -> None:
+    rejected, recalled = await send(store, "bad"), await send(store, "wrong")
+    await store.withdraw("coder", recalled, outcome="recalled", sender="lead")
+    await store.withdraw("coder", recalled, outcome="recalled", sender="lead")
+    (claimed,) = await store.claim("coder", limit=9)
+    await store.ack("coder", rejected, fence=claimed.fence, outcome="rejected", summary="No\0\ud800")
+    assert [(item.id, item.reason) for item in await store.dead_letters("coder")] == [(rejected, "No?")]
+    statuses = {item.in_reply_to: item.status for item in await store.receipts("lead")}
+    assert statuses == {rejected: "rejected", recalled: "recalled"}
 
 
-@pytest.fixture(params=["inotify", "poll"])
-def watching(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Watching with and without inotify."""
-    if request.param == "poll":
-        monkeypatch.setattr(inotify, "open_inotify", lambda: -1)
-        monkeypatch.setattr(watcher, "POLL_S", 0.02)
-    return str(request.param)
+async def test_rules_change_and_refuse_messages_and_skip_answers(tmp_path: Path, targets: Targets) -> None:
+    def rule(message: MailMessage) -> MailMessage | Failure:
+        if "bad" in message.payload:
+            return failure("mail_forbidden", "Bad.")
+        return msgspec.structs.replace(message, persona="You code.", recipient="somebody else")
+
+    rule.skips_answers = True  # type: ignore[attr-defined]
+    async with await MessageStore.open(str(tmp_path), database=targets(), rules=[rule]) as store:
+        await store.register("coder")
+        await store.send(draft("good"), sender="lead", recipient="coder")
+        with pytest.raises(SwitchboardError) as refusal:
+            await store.send(draft("bad"), sender="lead", recipient="coder")
+        assert code_of(refusal) == "mail_forbidden"
+        await store.send(draft("bad answer", answers=True), sender="lead", recipient="coder")
+        personas = [item.message.persona for item in await store.peek("coder")]
+    assert personas == ["You code.", None]
 
 
-class TestWaking:
-    async def test_a_wait_ends_when_mail_comes_from_another_process(
-        self, workspace: Path, watching: str
-    ) -> None:
-        async with (
-            await MessageStore.open(str(workspace)) as store,
-            await MessageStore.open(str(workspace), watch=False) as other,
-        ):
-            await store.register("coder")
-            waiting = asyncio.ensure_future(store.wait("coder", 20))
-            await asyncio.sleep(0)
-            sent = await other.send(draft(), sender="lead", recipient="coder")
-            assert [each.message.id for each in await waiting] == [sent.id]
-            assert await store.wait("coder", 0.01, exclude=[sent.id]) == []
+async def test_quotas_refuse_what_does_not_fit_and_count_what_is_settled(
+    tmp_path: Path, targets: Targets
+) -> None:
+    quotas = MailQuotas(waiting=3, stored=5)
+    async with await MessageStore.open(str(tmp_path), database=targets(), quotas=quotas) as store:
+        for name in ("lead", "coder"):
+            await store.register(name)
+        sent = [await send(store) for _ in range(3)]
+        with pytest.raises(SwitchboardError) as refusal:
+            await send(store)
+        assert "mail.maxWaiting" in str(refusal.value.failure.hint)
+        await store.withdraw("coder", sent[0], outcome="recalled")
+        # In one group, the later ones are refused.
+        answers = await asyncio.gather(*(send(store) for _ in range(3)), return_exceptions=True)
+        assert [type(item) for item in answers] == [str, SwitchboardError, SwitchboardError]
+        await store.send(draft(), sender="coder", recipient="lead")
+        with pytest.raises(SwitchboardError) as refusal:
+            await store.send(draft(), sender="coder", recipient="lead")
+        assert "mail.maxStored" in str(refusal.value.failure.hint)
+        assert (await store.verify()).problems == []
 
-    async def test_dropped_files_are_delivered_by_whoever_watches(
-        self, workspace: Path, watching: str
-    ) -> None:
-        heard = asyncio.Event()
-        async with await MessageStore.open(str(workspace), report=lambda _: heard.set()) as store:
-            await store.register("coder-1")
-            TestDroppedFiles().drop(workspace)
-            async with asyncio.timeout(PATIENCE_S):
-                await heard.wait()
-            assert [each.in_reply_to for each in await store.receipts("shell")] == ["msg_1"]
 
-    async def test_a_half_written_file_is_delivered_when_it_is_whole(
-        self, workspace: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(dropped_files, "SETTLE_S", 30.0)
-        async with await MessageStore.open(str(workspace)) as store:
-            await store.register("coder")
-            path = tree(workspace) / "inbox" / "coder" / "msg_1.json"
-            content = json.dumps(
-                {"action": "status_update", "sender": "s", "recipient": "coder", "payload": "x"}
+async def test_attachments_are_read_back_and_checked(store: MessageStore, tmp_path: Path) -> None:
+    long = "ä" * 700_000
+    await store.send(draft(long), sender="lead", recipient="coder")
+    file = FileAttachment(name="a.bin", data=b"\0\1" * 1_000_000)
+    await store.send(
+        Draft(action="delegate_task", payload="See", attachment=file), sender="lead", recipient="coder"
+    )
+    first, second = [item.message for item in await store.peek("coder")]
+    assert len(first.payload) < 3_000
+    assert await store.attachment(first) == long.encode()
+    assert await store.attachment(second) == file.data
+    for path in (tmp_path / ".switchboard/attachments").iterdir():
+        path.unlink()
+    if store.database.engine.dialect == "postgresql":
+        assert await store.attachment(second) == file.data  # As on another machine.
+    else:
+        with pytest.raises(SwitchboardError) as refusal:
+            await store.attachment(second)
+        assert code_of(refusal) == "mail_not_found"
+
+
+async def test_state_is_changed_in_the_transaction_of_what_is_sent(store: MessageStore) -> None:
+    await store.update(lambda item: item.setdefault("teams", {}).update(a={"members": ["lead"]}, b={}))
+    await store.update(lambda item: item["teams"].pop("b"))
+    assert await store.state() == {"teams": {"a": {"members": ["lead"]}}}
+
+    def work(tx: object) -> None:
+        state_documents.update(tx, lambda item: item["teams"].update(c={}))  # type: ignore[arg-type]
+        raise KeyError("then it fails")
+
+    with pytest.raises(KeyError):
+        await store.write(work)
+    assert "c" not in (await store.state())["teams"]
+
+
+async def test_search_finds_words_senders_threads_and_places_in_small_and_large_mailboxes(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"zebra{first}{second}" for first in "xyz" for second in "abcdefghij"]
+    ids = [await send(store, f"{name} of the common words") for name in names]
+    reply = await store.send(
+        draft("about zebraxh", thread=ids[7], action="status_update"), sender="coder", recipient="coder"
+    )
+    await store.send(draft("zebraxh for another agent"), sender="coder", recipient="lead")
+    await store.withdraw("coder", ids[3], outcome="recalled")
+    for limit in (1_000, 10):
+        monkeypatch.setattr("switchboard_mcp.mail.store.reading.MAX_RANKED", limit)
+        assert {item.message.id for item in await store.search("coder", "zebraxh")} == {ids[7], reply.id}
+        assert len(await store.search("coder", "common", limit=50)) >= 10
+        assert await store.search("coder", "absent") == []
+        assert [item.message.id for item in await store.search("coder", "zebraxd", limit=1)] == [ids[3]]
+    assert [item.message.id for item in await store.search("coder", limit=2)] == [reply.id, ids[29]]
+    assert [item.message.id for item in await store.search("coder", thread=ids[7])] == [reply.id, ids[7]]
+    assert [item.message.id for item in await store.search("coder", sender="coder")] == [reply.id]
+    assert [item.message.id for item in await store.search("coder", action="status_update")] == [reply.id]
+    assert [item.message.id for item in await store.search("coder", places=("archive",))] == [ids[3]]
+
+
+async def test_pruning_removes_old_settled_mail_with_its_words_and_attachments(
+    store: MessageStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard_mcp.mail.store.reading.MAX_RANKED", 1)
+    old, kept, new = [await send(store, text) for text in ("ancient words", "waits", "recent words")]
+    assert len(await store.search("coder", "words")) == 2
+    await store.withdraw("coder", old, outcome="recalled")
+    clock.move(1_000)
+    await store.withdraw("coder", new, outcome="recalled")
+    assert await store.prune(500) == 1
+    assert [item.message.id for item in await store.search("coder", "words")] == [new]
+    assert {item.in_reply_to for item in await store.receipts("lead")} == {kept, new}
+    assert (await store.verify()).problems == []
+    assert (await store.verify()).messages == 2
+
+
+async def test_deadlines_are_found_once_and_only_for_open_messages(store: MessageStore, clock: Clock) -> None:
+    late, settled = [await send(store, item, ackBy="2030-03-17T18:00:00Z") for item in ("late", "settled")]
+    await send(store, "later", ackBy="2031-01-01")
+    await store.withdraw("coder", settled, outcome="recalled")
+    clock.move(1_000)
+    (due,) = await store.database.read(aging.overdue)
+    assert due.message.message.id == late
+    await store.write(lambda tx: aging.clear_deadline(tx, due.message.order))
+    assert await store.database.read(aging.overdue) == []
+
+
+async def test_removing_an_agent_by_force_rejects_its_mail(store: MessageStore) -> None:
+    message = await send(store)
+    assert await store.remove_agent("coder", force=True) == 1
+    assert await store.agents() == ["lead"]
+    assert (await store.receipts("lead"))[0].status == "rejected"
+    with pytest.raises(SwitchboardError) as refusal:
+        await store.read("coder", message)
+    assert code_of(refusal) == "mail_recipient_unknown"
+
+
+async def test_waiting_ends_with_a_message_of_another_process_or_an_expired_lease(
+    tmp_path: Path, database_target: str
+) -> None:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        await MessageStore.open(str(tmp_path), database=database_target) as mine,
+        await MessageStore.open(str(tmp_path), database=database_target) as other,
+    ):
+        await mine.register("coder")
+        assert await mine.wait("coder", 0.01) == []
+        waiting = asyncio.create_task(mine.wait("coder", PATIENCE_S))
+        await asyncio.sleep(0)
+        await other.send(draft("wake up"), sender="lead", recipient="coder")
+        assert [item.message.payload for item in await waiting] == ["wake up"]
+        await other.claim("coder", lease_s=0.2)
+        assert [item.message.payload for item in await mine.wait("coder", PATIENCE_S)] == ["wake up"]
+
+
+async def test_claims_and_listings_keep_the_order_of_each_sender_like_a_model(store: MessageStore) -> None:
+    generator = random.Random(7)
+    senders = ("a", "b", "c", "d")
+    priorities: list[Priority] = ["low", "normal", "normal", "normal", "high", "urgent"]
+    ranks = {"low": -1, "normal": 0, "high": 1, "urgent": 2}
+    waiting: list[tuple[int, str, int, str]] = []  # order, sender, rank, id
+    leased: list[tuple[tuple[int, str, int, str], int]] = []
+    stood_in = 0
+    for step in range(260):
+        kind = generator.random()
+        if kind < 0.55:
+            sender, priority = generator.choice(senders), generator.choice(priorities)
+            sent = await store.send(draft(str(step), priority=priority), sender=sender, recipient="coder")
+            waiting.append((step, sender, ranks[priority], sent.id))
+        elif kind < 0.85:
+            expected = _claim_order(waiting)[:2]
+            claimed = await store.claim("coder", limit=2)
+            assert [item.message.id for item in claimed] == [item[3] for item in expected], step
+            stood_in += sum(item[2] < 1 for item in expected)
+            for item, lease in zip(expected, claimed, strict=True):
+                waiting.remove(item)
+                leased.append((item, lease.fence))
+        elif leased:
+            item, fence = leased.pop(generator.randrange(len(leased)))
+            if generator.random() < 0.5:
+                await store.release("coder", item[3], fence=fence)
+                waiting.append(item)
+            else:
+                await store.ack("coder", item[3], fence=fence)
+        if step % 20 == 0:
+            listed = [item.message.id for item in await store.peek("coder")]
+            assert listed == [item[3] for item in _claim_order(waiting)][:100], step
+    assert stood_in > 10
+    assert (await store.verify()).problems == []
+
+
+def _claim_order(waiting: list[tuple[int, str, int, str]]) -> list[tuple[int, str, int, str]]:
+    """The model: the highest rank, then the oldest; but the oldest of that sender first."""
+    left = sorted(waiting)
+    order = []
+    while left:
+        top = min(left, key=lambda item: (-item[2], item[0]))
+        oldest = next(item for item in left if item[1] == top[1])
+        left.remove(oldest)
+        order.append(oldest)
+    return order
+
+
+async def test_messages_of_each_sender_are_accepted_and_claimed_in_order_by_many_clients(
+    tmp_path: Path, database_target: str
+) -> None:
+    async with (
+        await MessageStore.open(str(tmp_path), database=database_target) as first_store,
+        await MessageStore.open(str(tmp_path), database=database_target) as two,
+    ):
+        await first_store.register("coder")
+
+        async def send_all(sender: str, store: MessageStore) -> None:
+            for number in range(20):
+                await store.send(draft(str(number)), sender=sender, recipient="coder")
+
+        claims: list[tuple[int, str, str]] = []
+
+        async def claim_all(store: MessageStore) -> None:
+            while len(claims) < 160:
+                for item in await store.claim("coder", limit=3):
+                    claims.append((item.fence, item.message.sender, item.message.payload))
+                    await store.ack("coder", item.message.id, fence=item.fence)
+
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(
+                *(send_all(f"s{number}", (first_store, two)[number % 2]) for number in range(8)),
+                *(claim_all(store) for store in (first_store, two, first_store)),
             )
-            path.write_text(content[:30])
-            assert await store.wait("coder", 0.05) == []
-            path.write_text(content)
-            assert [each.message.id for each in await store.wait("coder", 20)] == ["msg_1"]
-
-    async def test_listeners_hear_of_mail_receipts_and_state(self, workspace: Path, watching: str) -> None:
-        changes: set[tuple[str, str]] = set()
-        enough = asyncio.Event()
-
-        def hear(change: MailboxChange) -> None:
-            changes.add((change.kind, change.agent))
-            if {("inbox", "coder"), ("outbox", "lead"), ("state", "")} <= changes:
-                enough.set()
-
-        async with await MessageStore.open(str(workspace)) as store:
-            stop = store.subscribe(hear)
-            await store.register("coder")
-            await store.register("lead")
-            await store.send(draft(), sender="lead", recipient="coder")
-            await store.update(lambda now: now.update(a=1))
-            async with asyncio.timeout(PATIENCE_S):
-                await enough.wait()
-            stop()
-            stop()
-
-    async def test_a_tree_that_is_replaced_is_watched_on(
-        self, workspace: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(watcher, "POLL_S", 0.02)
-        async with await MessageStore.open(str(workspace)) as store:
-            await store.register("coder")
-            shutil.rmtree(tree(workspace))
-            async with await MessageStore.open(str(workspace), watch=False) as other:
-                await other.register("coder")
-                waiting = asyncio.ensure_future(store.wait("coder", 20))
-                await asyncio.sleep(0)
-                await other.send(draft("after"), sender="lead", recipient="coder")
-                assert [each.message.payload for each in await waiting] == ["after"]
+        by_sender: dict[str, list[int]] = defaultdict(list)
+        for _, sender, payload in sorted(claims):
+            by_sender[sender].append(int(payload))
+        assert by_sender == {f"s{number}": list(range(20)) for number in range(8)}
+        assert len({fence for fence, _, _ in claims}) == 160
+        assert (await first_store.verify()).problems == []
 
 
-class TestState:
-    async def test_changes_of_many_processes_are_all_kept(self, store: MessageStore, workspace: Path) -> None:
-        def count(now: dict[str, int]) -> int:
-            now["count"] = now.get("count", 0) + 1
-            return now["count"]
-
-        async with await MessageStore.open(str(workspace), watch=False) as other:
-            answers = await asyncio.gather(
-                *(each.update(count) for _ in range(20) for each in (store, other))
-            )
-        assert sorted(answers) == list(range(1, 41))
-        assert (await store.state())["count"] == 40
-
-    async def test_an_unreadable_state_is_set_aside_and_made_anew(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        await store.update(lambda now: now.update(teams={"t": ["coder-1"]}))
-        await store.update(lambda now: now.update(note=1))
-        (tree(workspace) / "state.json").write_bytes(b'{"teams": {')
-        found = await store.state()
-        assert found["teams"] == {"t": ["coder-1"]}
-        assert set(found["agents"]) == {"coder-1", "lead", "reviewer"}
-        (aside,) = tree(workspace).glob("state.unreadable.*")
-        assert aside.read_bytes() == b'{"teams": {'
-
-    async def test_a_change_that_fails_leaves_the_file_as_it_was(self, store: MessageStore) -> None:
-        def change(now: dict[str, int]) -> None:
-            now["a"] = 2
-            raise KeyError("no")
-
-        await store.update(lambda now: now.update(a=1))
-        with pytest.raises(KeyError):
-            await store.update(change)
-        assert (await store.state())["a"] == 1
-
-
-class TestVerify:
-    async def test_a_message_that_is_gone_or_twice_there_or_torn_is_told(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        sent = [await store.send(draft(), sender="lead", recipient="coder-1") for _ in range(4)]
-        assert (await store.verify()).sound
-        inbox, archive = tree(workspace) / "inbox" / "coder-1", tree(workspace) / "archive" / "coder-1"
-        archive.mkdir(mode=0o700)
-        (inbox / f"{sent[0].id}.json").unlink()
-        shutil.copy(inbox / f"{sent[1].id}.json", archive / f"{sent[1].id}.json")
-        os.rename(inbox / f"{sent[2].id}.json", archive / f"{sent[2].id}.json")
-        (archive / f"{sent[2].id}.json").write_bytes(b'{"id"')
-        verdict = await store.verify()
-        assert not verdict.sound
-        broken = {(finding.kind, finding.id) for finding in verdict.findings if finding.kind != "foreign"}
-        assert broken == {("lost", sent[0].id), ("doubled", sent[1].id), ("torn", sent[2].id)}
-
-    async def test_what_was_dropped_and_is_not_delivered_yet_is_told_as_that(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        inbox = tree(workspace) / "inbox" / "coder-1"
-        for name in ("msg_a.json", "notes.txt"):
-            (inbox / name).write_text("{}")
-        verdict = await store.verify()
-        assert verdict.sound
-        result = sorted(finding.message for finding in verdict.findings)
-        assert "is not delivered yet" in result[0]
-        assert "will be dead-lettered" in result[1]
-
-    async def test_repair_writes_missing_receipts_and_takes_leftovers_away(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        (tree(workspace) / "outbox" / "lead" / f"receipt_{sent.id}.json").unlink()
-        (tree(workspace) / "tmp" / "abcdef.7").write_text("left")
-        (tree(workspace) / "deadletter" / "coder-1").mkdir(mode=0o700)
-        (tree(workspace) / "deadletter" / "coder-1" / "foreign_0000000000000001.reason.json").write_text("{}")
-        kinds = {finding.kind for finding in await store.repair()}
-        assert kinds == {"receipt_missing", "temporary"}
-        assert await store.repair() == []
-        assert [each.status for each in await store.receipts("lead")] == ["delivered"]
-
-    async def test_a_lost_seal_makes_messages_unverified_but_loses_none(
-        self, store: MessageStore, workspace: Path
-    ) -> None:
-        sent = await store.send(draft(), sender="lead", recipient="coder-1")
-        (tree(workspace) / "seal.key").unlink()
-        async with await MessageStore.open(str(workspace), watch=False) as other:
-            (message,) = await other.peek("coder-1")
-        assert (message.message.id, message.verified) == (sent.id, False)
+async def test_a_dead_letter_is_reported_to_whoever_opened_the_store(
+    tmp_path: Path, database_target: str, clock: Clock
+) -> None:
+    deliveries: list[Delivery] = []
+    async with await MessageStore.open(
+        str(tmp_path), database=database_target, clocks=clock.clocks, report=deliveries.append, watch=False
+    ) as store:
+        await store.register("coder")
+        message = await send(store)
+        for _ in range(5):
+            await store.claim("coder", lease_s=1)
+            clock.move(2)
+        assert await store.claim("coder") == []
+    assert [(item.agent, item.id) for item in deliveries] == [("coder", message)]

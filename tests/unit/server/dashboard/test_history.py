@@ -6,8 +6,8 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-
 from switchboard_mcp.mail.store.index.inbox_index import database_errors
+
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
 from switchboard_mcp.server.dashboard import history

@@ -22,7 +22,6 @@ from switchboard_mcp.mail.conversations.threads import is_open, people_of, whole
 from switchboard_mcp.mail.messages import PRIORITIES, MailMessage, Receipt, StoredMessage
 from switchboard_mcp.mail.presentation import describe_agents
 from switchboard_mcp.mail.server import MailServer
-from switchboard_mcp.mail.store.dead_letters import list_dead_letters
 from switchboard_mcp.mail.workflows import engine
 from switchboard_mcp.mail.workflows.definitions import WorkflowArtifact, WorkflowRun
 from switchboard_mcp.mail.workflows.notices import thread_of
@@ -272,10 +271,7 @@ async def attachment(state: DashboardState, request: ApiRequest) -> AttachmentCo
 async def dead(state: DashboardState, request: ApiRequest) -> DeadLetters:
     """Return the dead letters of all agents, newest first, each with its reason."""
     store = await require_mail(state).store()
-    agents = await store.agents()
-    letters = await store.run(
-        lambda tx: [dead_letter for name in agents for dead_letter in list_dead_letters(tx, name)]
-    )
+    letters = await store.all_dead_letters()
     letters.sort(key=lambda letter: letter.at, reverse=True)
     text = state.services.redactor.redact_text
     rows = [

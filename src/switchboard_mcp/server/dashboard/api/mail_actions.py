@@ -15,7 +15,6 @@ from switchboard_mcp.mail import agent_registry
 from switchboard_mcp.mail.conversations.threads import join
 from switchboard_mcp.mail.messages import Action, Draft, Priority, Sent, StoredMessage
 from switchboard_mcp.mail.overseer import register_overseer
-from switchboard_mcp.mail.store import dead_letters
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.server.dashboard.api.mail import require_mail
@@ -85,8 +84,7 @@ async def requeue(state: DashboardState, request: ApiRequest) -> object:
     """Return a dead letter to the inbox of its agent."""
     store = await require_mail(state).store()
     agent, id = agent_registry.parse_name(request.names[0]), request.names[1]
-    await store.run(lambda tx: dead_letters.requeue(tx, agent, id))
-    await store.deliver(agent)
+    await store.requeue(agent, id)
     _record(state, request, "requeue", agent, "ok")
     return {"agent": agent, "id": id}
 

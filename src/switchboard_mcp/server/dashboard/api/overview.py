@@ -13,9 +13,8 @@ from switchboard_mcp.children.child import Child
 from switchboard_mcp.config.agent_names import OVERSEER
 from switchboard_mcp.gateway.status import child_uses
 from switchboard_mcp.gateway.suites.child_suite import ChildSuite
-from switchboard_mcp.mail.store.index.inbox_index import database_errors
 from switchboard_mcp.server.dashboard.api.routes import ApiRequest
-from switchboard_mcp.server.dashboard.history import RANGES, HistoryPoint
+from switchboard_mcp.server.dashboard.history import RANGES, HistoryPoint, database_errors
 from switchboard_mcp.server.dashboard.state import DashboardState
 from switchboard_mcp.server.memory_report import measure_memory
 from switchboard_mcp.suites.results.counts import ResultCounts

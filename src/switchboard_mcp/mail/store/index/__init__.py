@@ -1,1 +1,0 @@
-"""Indexes beside the message files, for speed alone: they may be deleted at any time. Start with `inbox_index`."""

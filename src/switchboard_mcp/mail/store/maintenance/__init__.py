@@ -1,1 +1,0 @@
-"""Upkeep of the message store: delivery sweeps, verification, repair and retention."""

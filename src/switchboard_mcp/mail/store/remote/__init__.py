@@ -1,1 +1,0 @@
-"""Messages from and for agents on other machines."""
