@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
+import shutil
 import socket
 import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,6 @@ import msgspec
 
 from bench import durable, processes
 from bench.broker_kills import SWITCHBOARD
-from bench.bus import redis_server
 from bench.client import BenchError
 from bench.durable import PAYLOAD
 from bench.report import Figures, Goal, Options, Report, Samples, Table, cell
@@ -286,8 +287,8 @@ def measure_inside(folder: Path, clients: int, seconds: float) -> Measurements:
                 "settle": await timed(settle, seconds),
             }
             verdict = await store.verify()
-            if not verdict.sound:
-                raise BenchError(str(verdict.findings[:3]))
+            if not verdict.is_sound:
+                raise BenchError(str(verdict.problems[:3]))
             return results
 
     return asyncio.run(work())
@@ -363,6 +364,31 @@ def measure_sqlite(folder: Path, clients: int, seconds: float) -> Measurements:
     for connection in connections:
         connection.close()
     return results
+
+
+@contextmanager
+def redis_server(folder: Path, sync: str = "everysec") -> Iterator[str]:
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if program is None:
+        raise BenchError("redis-server is missing (Debian: apt-get install redis-server)")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder.mkdir()
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    options += ["--appendonly", "yes", "--appendfsync", sync]
+    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def measure_redis(folder: Path, clients: int, seconds: float) -> Measurements:

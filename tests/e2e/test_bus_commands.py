@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,89 +17,6 @@ from tests.e2e.host import SWITCHBOARD, switchboard
 from tests.e2e.redisserver import RedisServer, needs_redis
 
 pytestmark = needs_redis
-
-
-def test_a_dead_letter_is_seen_with_its_reason_and_sent_again_by_its_id(
-    redis: RedisServer, tmp_path: Path
-) -> None:
-    near, far = (Machine(tmp_path / name, redis.url) for name in ("near", "far"))
-    near.run("mail", "agents", "add", "ada")
-    near.run("mail", "agents", "role", "ada", "lead", "--as", "ada")
-    # bob is a terminal that lets nobody type.
-    far.register("bob", kind="terminal", bridge=True)
-    bridge = far.folder / ".switchboard" / "bridge.json"
-    terminal = {"pid": os.getpid(), "socket": "", "allowExecute": False}
-    bridge.write_text(json.dumps({"version": 1, "terminals": {"bob": terminal}}))
-    with near.relay(), far.relay():
-        until(lambda: near.knows("bob") and near.agent("bob").get("bridge") is True)
-        until(lambda: far.agent("ada").get("role") == "lead")
-        for text in ("ls", "pwd"):
-            near.run("mail", "send", "bob", text, "--action", "execute", "--as", "ada")
-        until(lambda: len(near.tail("dead")) == 2)
-        shown = near.run("bus", "tail", "--stream", "dead", "--json").stdout.splitlines()
-        dead = [json.loads(line) for line in shown]
-        assert [json.loads(each["message"])["payload"] for each in dead] == ["ls", "pwd"]
-        assert {each["reason"] for each in dead} == {
-            "Terminal 'bob' was started without --allow-execute, so nothing can be typed into it."
-        }
-        assert "2 dead letters" in near.run("bus", "status").stdout
-        bridge.write_text(
-            json.dumps({"version": 1, "terminals": {"bob": {**terminal, "allowExecute": True}}})
-        )
-        wrong = near.run("bus", "replay", "1-1")
-        assert wrong.returncode == 1
-        assert "no dead letter 1-1" in wrong.stderr
-        assert near.ask("bus", "replay", dead[1]["id"]) == {"count": 1}
-        until(lambda: far.waiting("bob") == ["pwd"])
-        assert [each["entry"] for each in near.tail("dead")] == [dead[0]["id"]]
-        # From any machine, and all that are left.
-        assert "1 dead letter sent again" in far.run("bus", "replay").stdout
-        until(lambda: far.waiting("bob") == ["pwd", "ls"])
-        assert near.tail("dead") == []
-
-
-def test_replaying_ends_though_what_is_sent_again_dies_again(redis: RedisServer, tmp_path: Path) -> None:
-    machine = Machine(tmp_path / "one", redis.url)
-    with machine.relay():
-        until(lambda: (status := machine.status()) is not None and status.state == "connected")
-        status = machine.status()
-        assert status is not None
-        client: Any = Redis.from_url(redis.url)
-        with client, client.pipeline() as pipe:
-            for _ in range(600):
-                letter = {"kind": "letter", "from": "4ee06bf53968", "message": "{}", "to": status.node}
-                pipe.xadd("{switchboard}:dead", letter)
-            pipe.execute()
-        assert machine.ask("bus", "replay") == {"count": 600}
-        until(lambda: len(machine.tail("dead")) == 600)
-
-
-def test_what_was_shipped_to_a_machine_that_never_comes_back_goes_to_where_its_reader_lives_now(
-    redis: RedisServer, tmp_path: Path
-) -> None:
-    near, lost, new = (Machine(tmp_path / name, redis.url) for name in ("near", "lost", "new"))
-    near.run("mail", "agents", "add", "ada")
-    lost.run("mail", "agents", "add", "bob")
-    with near.relay():
-        with lost.relay():
-            until(lambda: near.knows("bob") and lost.status() is not None)
-        near.run("mail", "send", "bob", "are you there?", "--as", "ada")
-        until(lambda: any((near.folder / ".switchboard" / "shipped" / "bob").glob("*.json")))
-        status = lost.status()
-        assert status is not None
-        again = ("bus", "replay", "--node", status.node)
-        busy = near.run(*again)
-        assert busy.returncode == 1
-        assert "already" in busy.stderr
-    assert near.ask(*again) == {"count": 1}
-    assert "0 messages taken back" in near.run(*again).stdout
-    # Its reader has to live elsewhere first, or it would go the same way again.
-    new.run("mail", "agents", "add", "bob")
-    with ExitStack() as stack:
-        stack.enter_context(new.relay())
-        until(lambda: (status := new.status()) is not None and status.agents == 1)
-        stack.enter_context(near.relay())
-        until(lambda: new.waiting("bob") == ["are you there?"])
 
 
 def test_tail_follows_a_stream_while_it_grows(redis: RedisServer, tmp_path: Path) -> None:

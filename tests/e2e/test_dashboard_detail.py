@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switchboard_mcp.mail.store.directory import Transaction
 
+from switchboard_mcp.database.transactions import Transaction
 from switchboard_mcp.errors import failure
 from switchboard_mcp.mail.messages import Draft, FileAttachment
-from switchboard_mcp.mail.store import dead_letters, message_lookup
+from switchboard_mcp.mail.store import leases, rows
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.cases import each_case
@@ -68,12 +68,10 @@ def seed_more_mail(folder: Path) -> dict[str, str]:
             )
 
             def bury(tx: Transaction) -> None:
-                entry = message_lookup.find(tx, "ann", lost.id, ("inbox",))
-                assert entry is not None
                 problem = failure("mail_message_invalid", "It cannot be read.")
-                dead_letters.dead_letter(tx, "ann", entry, "failed", problem)
+                leases.dead_letter(tx, rows.require(tx, "ann", lost.id), "failed", problem)
 
-            await store.run(bury)
+            await store.write(bury)
             agents = {"author": "ann", "reader": "ben"}
             run = (await engine.start(store, "ann", "planning", agents=agents, subject="A plan")).run
             await engine.complete(store, "ann", "plan")

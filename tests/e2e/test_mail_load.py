@@ -94,8 +94,8 @@ async def test_nothing_is_lost_doubled_or_out_of_order_between_many_agents(works
     assert ledger.came == ledger.sent
     async with await MessageStore.open(str(workspace), watch=False) as post:
         verdict = await post.verify()
-    assert verdict.sound, verdict.findings[:5]
-    assert verdict.counts["archive"] == ledger.total
+    assert verdict.is_sound, verdict.problems[:5]
+    assert verdict.messages == ledger.total
     times = sorted(ledger.send_ms)
     print(
         f"{AGENTS} agents, {ledger.total} messages in {took:.1f} s ({ledger.total / took:.0f}/s), "

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from msgspec.structs import fields
-from switchboard_mcp.mail.store.directory import FOLDERS
 
 from switchboard_mcp.mail.messages import ACTIONS, PRIORITIES, RESERVED, MailMessage
+from switchboard_mcp.mail.store.surface.folders import AGENT_FOLDERS
 from tests.patience import PATIENCE_S
 
 BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -60,5 +60,5 @@ def test_the_page_names_every_action_key_and_status(repo: Path) -> None:
         "rejected",
     ):
         assert f"`{name}`" in page, name
-    for folder in FOLDERS:
+    for folder in AGENT_FOLDERS:
         assert f"{folder}/" in page, folder

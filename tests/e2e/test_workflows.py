@@ -105,7 +105,7 @@ async def test_a_review_round_between_processes_keeps_its_order_whoever_comes_an
         assert told[0]["artifacts"][0]["sha256"] == hashlib.sha256(request.read_bytes()).hexdigest()
     async with await MessageStore.open(str(desk), watch=False) as post:
         verdict = await post.verify()
-    assert verdict.sound, verdict.findings
+    assert verdict.is_sound, verdict.problems
 
 
 def test_reservations_are_known_to_every_process_and_named_with_their_holder(desk: Path) -> None:

@@ -60,6 +60,7 @@ def load(path: str, name: str, kind: type[T]) -> T | None:
 
 def save(path: str, name: str, value: object, *, durable: bool) -> None:
     """Replace one of our files. Unless `durable`, a power failure may bring back the previous version."""
+    os.makedirs(os.path.join(path, FOLDER), 0o700, exist_ok=True)
     write_atomically(os.path.join(path, FOLDER, name), msgspec.json.encode(value), sync=durable)
 
 

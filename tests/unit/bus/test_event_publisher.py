@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,10 +54,10 @@ async def test_lines_of_the_record_and_receipts_are_reported_once_and_in_order(t
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
         await post.register("bob")
         sent = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
-        me = await post.run(nodes.identify)
+        me = nodes.identify(post.path)
         # Each as after another start.
         tellers = [
-            EventPublisher(post, cast(BusClient, stream), me, str(tmp_path / ".switchboard/audit"))
+            EventPublisher(post.path, cast(BusClient, stream), me, str(tmp_path / ".switchboard/audit"), post)
             for _ in range(3)
         ]
         for events in tellers[:2]:
@@ -85,10 +83,11 @@ async def test_a_notice_that_failed_is_sent_later(tmp_path: Path) -> None:
     stream.away = True
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
         events = EventPublisher(
-            post,
+            post.path,
             cast(BusClient, stream),
-            await post.run(nodes.identify),
+            nodes.identify(post.path),
             str(tmp_path / ".switchboard/audit"),
+            post,
         )
         try:
             await events.pump()
@@ -104,10 +103,8 @@ async def test_events_are_bounded_on_disk_and_those_dropped_are_counted(
     folder = tmp_path / EVENT_LOG.path
     small = msgspec.structs.replace(EVENT_LOG, max_bytes=4096, keep=2)
     stream = Stream()
-    async with await MessageStore.open(str(tmp_path), watch=False, mailboxes=False) as post:
-        publisher = EventPublisher(
-            post, cast(BusClient, stream), await post.run(nodes.identify), "", mail=False
-        )
+    async with await MessageStore.open(str(tmp_path), watch=False) as post:
+        publisher = EventPublisher(post.path, cast(BusClient, stream), nodes.identify(post.path), "")
         record(tmp_path, "first", settings=small)
         await publisher.pump()
         for number in range(40):
@@ -131,10 +128,10 @@ async def test_the_position_of_an_earlier_release_is_continued(tmp_path: Path) -
     log = tmp_path / ".switchboard/audit/audit-000001.jsonl"
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
         saved = {"file": 1, "offset": log.stat().st_size, "told_until": 0.0, "recent": [], "phases": {}}
-        await post.run(lambda tx: nodes.save(tx, "events.json", saved, durable=False))
+        nodes.save(post.path, "events.json", saved, durable=False)
         record(tmp_path, "new")
-        me = await post.run(nodes.identify)
-        await EventPublisher(post, cast(BusClient, stream), me, str(log.parent)).pump()
+        me = nodes.identify(post.path)
+        await EventPublisher(post.path, cast(BusClient, stream), me, str(log.parent), post).pump()
     assert [each["outcome"] for each in stream.events] == ["new"]
 
 
@@ -150,8 +147,8 @@ async def test_a_log_with_lines_of_another_kind_is_read_past_them(tmp_path: Path
     (folder / "audit-000003.jsonl").write_bytes(whole.replace(b'"one"', b'"two"'))
     stream = Stream()
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
-        me = await post.run(nodes.identify)
-        publisher = EventPublisher(post, cast(BusClient, stream), me, str(folder))
+        me = nodes.identify(post.path)
+        publisher = EventPublisher(post.path, cast(BusClient, stream), me, str(folder), post)
         for _ in range(5):
             await publisher.pump()
     assert [each["outcome"] for each in stream.events] == ["one", "two"]
@@ -173,14 +170,14 @@ async def test_every_step_of_a_workflow_is_told_however_many_there_were_since_th
     stages = [("submit", "running"), ("review", "running"), ("conclude", "running"), ("conclude", "finished")]
 
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
-        me = await post.run(nodes.identify)
+        me = nodes.identify(post.path)
         for run, made in (("quick", [3]), ("slow", [0, 1, 1, 3])):
             for count in made:
                 phase, status = stages[count]
                 now = {"phase": phase, "status": status, "steps": steps[:count]}
                 entry = {"startedBy": "lead", "startedAt": "t0", **now}
                 await post.update(partial(put, run=run, entry=entry))
-                await EventPublisher(post, cast(BusClient, stream), me, "").pump()
+                await EventPublisher(post.path, cast(BusClient, stream), me, "", post).pump()
     for run in ("quick", "slow"):
         published = [each for each in stream.events if each["subject"] == run]
         assert [(each["phase"], each["outcome"]) for each in published] == stages
@@ -199,22 +196,24 @@ async def test_steps_that_are_none_are_no_trouble(tmp_path: Path) -> None:
         for run, steps in (("words", ["x"]), ("number", 3), ("none", None)):
             entry = {"phase": "submit", "status": "running", "steps": steps}
             await post.update(partial(put, run=run, entry=entry))
-        await EventPublisher(post, cast(BusClient, stream), await post.run(nodes.identify), "").pump()
+        await EventPublisher(post.path, cast(BusClient, stream), nodes.identify(post.path), "", post).pump()
     assert {each["subject"] for each in stream.events} == {"words", "number", "none"}
 
 
-async def test_receipts_are_published_once_though_the_clock_was_set_back_an_hour(tmp_path: Path) -> None:
+async def test_receipts_are_published_once_and_those_of_a_settlement_too(tmp_path: Path) -> None:
     stream = Stream()
     async with await MessageStore.open(str(tmp_path), watch=False) as post:
         await post.register("bob")
-        me = await post.run(nodes.identify)
-        events = EventPublisher(post, cast(BusClient, stream), me, "")
-        first = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
-        hour = time.time() + 3600
-        for file in (tmp_path / ".switchboard/outbox/ada").iterdir():
-            os.utime(file, (hour, hour))
-        await events.pump()
-        second = await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
-        for _ in range(3):
-            await events.pump()
-    assert [each["subject"] for each in stream.events] == [first.id, second.id]
+        me = nodes.identify(post.path)
+        events = EventPublisher(post.path, cast(BusClient, stream), me, "", post)
+        sent = [
+            await post.send(Draft(action="execute", payload=""), sender="ada", recipient="bob")
+            for _ in range(3)
+        ]
+        for message in sent:
+            await post.ack("bob", message.id)
+            for _ in range(3):
+                await events.pump()
+    published = [(each["subject"], each["outcome"]) for each in stream.events]
+    assert sorted(published) == sorted((each.id, how) for each in sent for how in ("delivered", "done"))
+    assert len({each["id"] for each in stream.events}) == 6

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from switchboard_mcp.mail.store.clocks import Clocks, system_clocks
+import pytest
 
 from switchboard_mcp.config.sections import MailSettings
+from switchboard_mcp.database.machine_clocks import MachineClocks, machine_clocks
 from switchboard_mcp.inprocess.mcp_server import InProcessServer
 from switchboard_mcp.inprocess.server_app import ClientIdentity, ToolTable
 from switchboard_mcp.mail.server import MailServer
+from switchboard_mcp.mail.store.store import MessageStore
+from switchboard_mcp.mail.store.surface import dropped
+from switchboard_mcp.mail.store.surface.surface import FileSurface
 from switchboard_mcp.observability.log import Log
 from switchboard_mcp.protocol import jsonrpc
 from switchboard_mcp.transport import memory
@@ -23,19 +27,41 @@ from tests.patience import PATIENCE_S
 Json = dict[str, Any]
 
 
+class KnownState:
+    """A state for delivery rules."""
+
+    def __init__(self, state: Json) -> None:
+        self.state = state
+
+    def section(self, kind: str) -> dict[str, bytes]:
+        return {name: json.dumps(entry).encode() for name, entry in self.state.get(kind, {}).items()}
+
+    def update(self, change: Callable[[Json], object]) -> None:
+        change(self.state)
+
+
 class Hours:
     """Clocks that a test sets forward."""
 
     def __init__(self) -> None:
         self.passed = 0
 
-    def clocks(self) -> Clocks:
-        real = system_clocks()
-        return Clocks(
+    def clocks(self) -> MachineClocks:
+        real = machine_clocks()
+        return MachineClocks(
             real.boot,
-            lambda: real.microseconds() + self.passed * 3_600_000_000,
+            lambda: real.wall_us() + self.passed * 3_600_000_000,
             lambda: real.uptime_ms() + self.passed * 3_600_000,
         )
+
+
+async def import_files(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Import what was dropped, without the second in which a file may still be completed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(dropped, "SETTLE_S", 0.0)
+        surface = FileSurface(store)
+        await surface.sync()
+        await surface.close()
 
 
 class Client:

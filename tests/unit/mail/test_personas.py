@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.personas import MAX_BYTES, Personas
 from switchboard_mcp.mail.roles import ROLES
 from tests.cases import each_case
+from tests.unit.mail.office import KnownState
 
 
 def message(**more: Any) -> MailMessage:
@@ -25,12 +25,9 @@ def message(**more: Any) -> MailMessage:
     return MailMessage(**(args | more))
 
 
-def give_role(folder: Path, role: str) -> None:
-    (folder / "state.json").write_text(json.dumps({"agents": {"ada": {"role": role}}}))
-
-
-def persona_of(personas: Personas, message: MailMessage) -> str | None:
-    passed = personas.apply(message)
+def persona_of(personas: Personas, message: MailMessage, role: str = "") -> str | None:
+    agents = {"ada": {"role": role}} if role else {}
+    passed = personas.apply(message, KnownState({"agents": agents}))
     assert isinstance(passed, MailMessage)
     return passed.persona
 
@@ -66,31 +63,31 @@ def test_a_huge_text_is_cut(tmp_path: Path) -> None:
 def test_a_task_for_an_agent_in_a_role_carries_its_persona(tmp_path: Path) -> None:
     personas = Personas(str(tmp_path))
     assert persona_of(personas, message()) is None
-    give_role(tmp_path, "reviewer")
-    assert persona_of(personas, message()) == personas.for_role("reviewer").text
-    assert persona_of(personas, message(action="request_review")) == personas.for_role("reviewer").text
+    assert persona_of(personas, message(), "reviewer") == personas.for_role("reviewer").text
+    assert (
+        persona_of(personas, message(action="request_review"), "reviewer")
+        == personas.for_role("reviewer").text
+    )
     for action in ("submit_result", "status_update", "execute"):
-        assert persona_of(personas, message(action=action)) is None
-    assert persona_of(personas, message(recipient="bob")) is None
+        assert persona_of(personas, message(action=action), "reviewer") is None
+    assert persona_of(personas, message(recipient="bob"), "reviewer") is None
 
 
 def test_a_role_that_the_message_names_wins_and_a_persona_it_brings_along_is_dropped(tmp_path: Path) -> None:
-    give_role(tmp_path, "reviewer")
     personas = Personas(str(tmp_path))
-    assert persona_of(personas, message(metadata={"role": "tester"})) == personas.for_role("tester").text
-    assert persona_of(personas, message(metadata={"role": 5})) == personas.for_role("reviewer").text
-    assert persona_of(personas, message(persona="mine")) == personas.for_role("reviewer").text
-    assert persona_of(personas, message(persona="mine", recipient="bob")) is None
-    assert persona_of(personas, message(persona="mine", action="status_update")) is None
+    assert (
+        persona_of(personas, message(metadata={"role": "tester"}), "reviewer")
+        == personas.for_role("tester").text
+    )
+    assert (
+        persona_of(personas, message(metadata={"role": 5}), "reviewer") == personas.for_role("reviewer").text
+    )
+    assert persona_of(personas, message(persona="mine"), "reviewer") == personas.for_role("reviewer").text
+    assert persona_of(personas, message(persona="mine", recipient="bob"), "reviewer") is None
+    assert persona_of(personas, message(persona="mine", action="status_update"), "reviewer") is None
 
 
-@each_case("text", ["{", '{"deep":' + "[" * 100_000 + "]" * 100_000 + "}"], ids=["torn", "deep"])
-def test_a_state_that_cannot_be_read_gives_nobody_a_role(tmp_path: Path, text: str) -> None:
-    (tmp_path / "state.json").write_text(text)
-    assert persona_of(Personas(str(tmp_path)), message()) is None
-
-
-def test_a_link_or_a_device_in_the_workspace_is_no_persona_and_no_state(tmp_path: Path) -> None:
+def test_a_link_or_a_device_in_the_workspace_is_no_persona(tmp_path: Path) -> None:
     """A cloned repository may bring them along: what they name would reach other agents, or fill the memory."""
     secret = tmp_path / "secret"
     secret.write_text("a private key")
@@ -111,5 +108,3 @@ def test_a_link_or_a_device_in_the_workspace_is_no_persona_and_no_state(tmp_path
     (folder / "personas").rename(tmp_path / "elsewhere")
     (folder / "personas").symlink_to(tmp_path / "elsewhere")
     assert Personas(str(folder)).for_role("lead").text == bundled
-    (folder / "state.json").symlink_to("/dev/zero")
-    assert Personas(str(folder)).agent("ann").role == ""

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from switchboard_mcp.mail.presence import ACTIVE_S, Presence
+from switchboard_mcp.mail.store.reading import Waiting
 from tests.cases import each_case
 
 HOLD = """
 import sys
+from switchboard_mcp.mail.store.reading import Waiting
 from switchboard_mcp.mail.presence import Presence
 hold = Presence(sys.argv[1]).acquire("ada")
 print("held" if hold else "taken", flush=True)
@@ -32,13 +34,6 @@ presence = pytest.fixture(new_presence, name="presence")
 def age(path: Path, seconds: float) -> None:
     then = time.time() - seconds
     os.utime(path, (then, then))
-
-
-def drop(tmp_path: Path, name: str, seconds: float = 0.0) -> None:
-    folder = tmp_path / "inbox" / "ada"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("{}")
-    age(folder / name, seconds)
 
 
 def test_a_name_is_one_holders_until_it_lets_go(presence: Presence) -> None:
@@ -96,25 +91,22 @@ def test_a_process_stands_for_its_agent_while_it_lives(presence: Presence) -> No
     assert presence.status("ada", process.pid)[0] == "offline"
 
 
-def test_unread_mail_is_counted_and_starves_when_nobody_was_told(presence: Presence, tmp_path: Path) -> None:
-    assert presence.unclaimed("ada", 10).unread == 0
-    drop(tmp_path, "msg_1.json", 60)
-    drop(tmp_path, "msg_2.json", 5)
-    drop(tmp_path, "half.tmp", 99)
-    waiting = presence.unclaimed("ada", 10)
+def test_unread_mail_is_overdue_when_nobody_was_told(presence: Presence) -> None:
+    assert presence.unclaimed("ada", 10, Waiting()).unread == 0
+    waits = Waiting(2, time.time() - 60)
+    waiting = presence.unclaimed("ada", 10, waits)
     assert waiting.unread == 2
     assert 60 <= waiting.oldest_s < 120
     assert waiting.overdue
-    assert not presence.unclaimed("ada", 3600).overdue
+    assert not presence.unclaimed("ada", 3600, waits).overdue
     presence.record_notified("ada")
-    assert not presence.unclaimed("ada", 10).overdue
+    assert not presence.unclaimed("ada", 10, waits).overdue
 
 
-def test_mail_that_came_after_the_last_call_starves_too(presence: Presence, tmp_path: Path) -> None:
+def test_mail_that_came_after_the_last_call_is_overdue_too(presence: Presence, tmp_path: Path) -> None:
     presence.record_notified("ada")
     age(tmp_path / "presence" / "ada.woken", 100)
-    drop(tmp_path, "msg_1.json", 60)
-    assert presence.unclaimed("ada", 10).overdue
+    assert presence.unclaimed("ada", 10, Waiting(1, time.time() - 60)).overdue
 
 
 @each_case("trap", ["link", "hard link", "fifo", "folder", "linked folder"], presence=new_presence)

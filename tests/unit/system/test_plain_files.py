@@ -6,13 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from switchboard_mcp.mail.store.directory import REMOTE_AGENTS
 
 from switchboard_mcp.children.locking.lock_file import read_lock
 from switchboard_mcp.errors import SwitchboardError
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.hooks import HookInput
-from switchboard_mcp.mail.presence import Presence
 from switchboard_mcp.server.http import auth
 from switchboard_mcp.system.plain_files import read_plain
 from tests.cases import each_case
@@ -45,7 +43,7 @@ def test_nothing_in_a_cloned_workspace_stops_a_reader_or_fills_its_memory(
     tmp_path: Path, endless: bool
 ) -> None:
     folder = tmp_path / ".switchboard"
-    (folder / REMOTE_AGENTS).mkdir(parents=True)
+    folder.mkdir(parents=True)
 
     def plant(path: Path) -> None:
         if endless:
@@ -55,10 +53,8 @@ def test_nothing_in_a_cloned_workspace_stops_a_reader_or_fills_its_memory(
 
     for name in ("state.json", "server_info.json", "auth_token"):
         plant(folder / name)
-    plant(folder / REMOTE_AGENTS / "ann")
     plant(tmp_path / "lock.json")
     assert hooks.agent_of(str(tmp_path), "", {}, HookInput()) == ""
-    assert Presence(str(folder)).remote("ann") is None
     with pytest.raises(OSError, match=r"plain|links"):
         auth.read_token(str(folder))
     with pytest.raises(SwitchboardError):

@@ -176,7 +176,16 @@ class MessageStore:
     async def register(self, name: str) -> str:
         """Give an agent an inbox, and return its normalized name."""
         agent = rows.parse_name(name)
-        return await self.write(lambda tx: rows.add_agent(tx, agent))
+        await self.write(lambda tx: rows.add_agent(tx, agent))
+        await self._loop.run_in_executor(None, self._make_folders, agent)
+        return agent
+
+    def _make_folders(self, agent: str) -> None:
+        try:
+            self._folders.make()
+            self._folders.make(agent)
+        except OSError:
+            pass  # Only agents without MCP need them.
 
     async def remove_agent(self, name: str, *, force: bool = False) -> int:
         """Remove an agent; returns how many of its messages were rejected. Raises `mail_forbidden`, unless `force`, if

@@ -54,7 +54,7 @@ def runs(state: State) -> dict[str, WorkflowRun]:
     for id, entry in _section(state).items():
         with suppress(msgspec.ValidationError):
             by_id[id] = msgspec.convert(entry, WorkflowRun)
-    return by_id
+    return dict(sorted(by_id.items(), key=lambda item: item[1].started_at))
 
 
 def run_of(state: State, agent: str) -> WorkflowRun | None:

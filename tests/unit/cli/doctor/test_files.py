@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ def test_a_broken_audit_record_is_a_problem_with_its_line(tmp_path: Path) -> Non
     assert "audit-000001.jsonl, line 1" in finding.message
 
 
-def test_mail_that_is_whole_is_not_mentioned_and_lost_mail_is_a_problem(private: Path) -> None:
+def test_mail_that_is_whole_is_not_mentioned_and_damaged_mail_is_a_problem(private: Path) -> None:
     async def send() -> None:
         async with await MessageStore.open(str(private), watch=False) as post:
             await post.register("ada")
@@ -155,9 +156,9 @@ def test_mail_that_is_whole_is_not_mentioned_and_lost_mail_is_a_problem(private:
 
     asyncio.run(send())
     assert [finding for finding in found(private) if finding.level == PROBLEM] == []
-    for letter in (private / ".switchboard" / "inbox" / "bob").iterdir():
-        if letter.is_file():
-            letter.unlink()
+    with sqlite3.connect(private / ".switchboard" / "mail.db") as database:
+        database.execute("UPDATE body SET body = replace(body, 'hello', 'hullo')")
+    database.close()
     findings = [finding for finding in found(private) if finding.level == PROBLEM]
     assert findings
     assert "switchboard mail" in findings[0].remedy

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from switchboard_mcp.cli.mail import hook as hook_command
 from switchboard_mcp.mail import hooks
 from switchboard_mcp.mail.messages import Draft
 from switchboard_mcp.mail.presence import Presence
+from switchboard_mcp.mail.store.reading import Waiting
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.cases import each_case
 
@@ -137,16 +140,20 @@ async def test_a_dropped_file_is_delivered_before_it_is_reported(workspace: Path
         await post.claim("ada", ids=[id])
     dropped = {"sender": "shell", "recipient": "ada", "action": "status_update", "payload": "x"}
     (workspace / ".switchboard/inbox/ada/msg_drop.json").write_text(json.dumps(dropped))
-    assert "status_update from shell (unverified)" in hook(workspace, {"hook_event_name": "Stop"})
+    said = await asyncio.to_thread(hook, workspace, {"hook_event_name": "Stop"})
+    assert "status_update from shell (unverified)" in said
     assert (workspace / ".switchboard/outbox/shell/receipt_msg_drop.json").exists()
+
+
+WAITS = Waiting(1, time.time() - 60)
 
 
 async def test_being_told_counts_as_woken(workspace: Path) -> None:
     await letter(workspace)
     presence = Presence(str(workspace / ".switchboard"))
-    assert presence.unclaimed("ada", 0.0).overdue
+    assert presence.unclaimed("ada", 0.0, WAITS).overdue
     hook(workspace, {"hook_event_name": "Stop"})
-    assert not presence.unclaimed("ada", 0.0).overdue
+    assert not presence.unclaimed("ada", 0.0, WAITS).overdue
 
 
 async def test_without_a_host_it_speaks_plainly(workspace: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import pytest
 
 from switchboard_mcp.config.agent_names import OVERSEER, SYSTEM
+from switchboard_mcp.database.machine_clocks import iso_time
 from switchboard_mcp.errors import SwitchboardError
-from switchboard_mcp.mail.conversations.deadlines import DeadlineWatch, parse_record
+from switchboard_mcp.mail.conversations.deadlines import act_on_deadlines
 from switchboard_mcp.mail.messages import Draft, FileAttachment
 from switchboard_mcp.mail.store.store import MessageStore
 from tests.cases import each_case
@@ -19,7 +20,7 @@ from tests.unit.mail.office import Hours
 
 LATE = "2020-01-01T00:00:00Z"
 # All that the watch does to the store. A process may die before or after each.
-STEPS = ("withdraw", "send", "register", "run")
+STEPS = ("send", "register", "write")
 
 
 class ProcessDiedError(Exception):
@@ -72,16 +73,16 @@ async def test_the_notices_of_a_deadline_are_sent_once_wherever_a_process_dies(
         async with await MessageStore.open(str(folder), watch=False) as store:
             dies_at(store, step, when)
             try:
-                await DeadlineWatch().act(store)
+                await act_on_deadlines(store)
                 died = False
             except ProcessDiedError:
                 pass
         async with await MessageStore.open(str(folder), watch=False) as store:
-            await DeadlineWatch().act(store)
-            await DeadlineWatch().act(store)
+            await act_on_deadlines(store)
+            await act_on_deadlines(store)
             assert len(await inbox(store, "coder")) == 1
             assert len(await inbox(store, "lead")) == len(await inbox(store, OVERSEER)) == 1
-            assert (await store.verify()).sound
+            assert (await store.verify()).is_sound
         step += 1
     assert step > 2
 
@@ -89,7 +90,7 @@ async def test_the_notices_of_a_deadline_are_sent_once_wherever_a_process_dies(
 async def test_several_processes_act_once_together(tmp_path: Path) -> None:
     await make(tmp_path)
     stores = [await MessageStore.open(str(tmp_path), watch=False) for _ in range(4)]
-    await asyncio.gather(*(DeadlineWatch().act(store) for store in stores))
+    await asyncio.gather(*(act_on_deadlines(store) for store in stores))
     assert [len(await inbox(stores[0], name)) for name in ("coder", "lead", OVERSEER)] == [
         1,
         1,
@@ -104,7 +105,7 @@ async def test_the_notice_names_a_claimed_message_and_a_settled_one_is_not_late(
     id = await make(tmp_path)
     async with await MessageStore.open(str(tmp_path), watch=False) as store:
         (claimed,) = await store.claim("coder")
-        assert await DeadlineWatch().act(store) == [id]
+        assert await act_on_deadlines(store) == [id]
         (notice,) = await store.peek("lead")
         assert "claimed, but not settled" in notice.message.payload
         await store.ack("coder", id, fence=claimed.fence)
@@ -112,25 +113,24 @@ async def test_the_notice_names_a_claimed_message_and_a_settled_one_is_not_late(
             Draft(action="delegate_task", payload="p", ack_by=LATE), sender="lead", recipient="coder"
         )
         await store.ack("coder", later.id)
-        assert await DeadlineWatch().act(store) == []
+        assert await act_on_deadlines(store) == []
         assert len(await inbox(store, "lead")) == 1
 
 
-async def test_a_watch_looks_again_when_a_deadline_comes(tmp_path: Path) -> None:
+async def test_a_deadline_counts_when_it_comes(tmp_path: Path) -> None:
     hours = Hours()
     async with await MessageStore.open(str(tmp_path), watch=False, clocks=hours.clocks()) as store:
         for name in ("lead", "coder", "tester"):
             await store.register(name)
-        soon = hours.clocks().iso(hours.clocks().microseconds() // 1000 + 1_800_000)
+        soon = iso_time(hours.clocks().wall_us() // 1000 + 1_800_000)
         await store.send(
             Draft(action="delegate_task", payload="p", ack_by=soon), sender="lead", recipient="coder"
         )
-        watch = DeadlineWatch()
-        assert await watch.act(store) == []
+        assert await act_on_deadlines(store) == []
         hours.passed = 1
-        assert len(await watch.act(store)) == 1
+        assert len(await act_on_deadlines(store)) == 1
         assert len(await store.peek("lead")) == 1
-        assert await watch.act(store) == []
+        assert await act_on_deadlines(store) == []
 
 
 async def test_a_deadline_in_any_form_of_time_is_kept(tmp_path: Path) -> None:
@@ -145,15 +145,8 @@ async def test_a_deadline_in_any_form_of_time_is_kept(tmp_path: Path) -> None:
         ):
             draft = Draft(action="status_update", payload=text, ack_by=text)
             await store.send(draft, sender="lead", recipient="coder")
-        assert len(await DeadlineWatch().act(store)) == 3
+        assert len(await act_on_deadlines(store)) == 3
         with pytest.raises(SwitchboardError):
             await store.send(
                 Draft(action="status_update", payload="p", ack_by="soon"), sender="lead", recipient="coder"
             )
-
-
-@each_case(
-    "name", ["", ".", "1", "1.coder", "x.coder.msg_1", "1.co/der.msg_1", "9" * 30 + ".a.msg_1", "²." * 3]
-)
-def test_another_file_among_the_records_is_ignored(name: str) -> None:
-    assert parse_record(name) is None

@@ -46,7 +46,7 @@ async def test_waiting_messages_role_and_teams_go_to_the_new_name_even_if_it_was
         state = await store.state()
         assert agent_registry.agents(state)["builder"].role == "reviewer"
         assert agent_registry.teams(state)["all"].members == ["lead", "builder"]
-        assert (await store.verify()).sound
+        assert (await store.verify()).is_sound
         for old, new, code in (
             ("builder", "other", "mail_name_taken"),
             ("builder", "builder", "mail_name_taken"),

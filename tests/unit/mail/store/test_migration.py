@@ -7,85 +7,42 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
-from switchboard_mcp.mail.store.directory import Transaction as FileTransaction
-from switchboard_mcp.mail.store.maintenance import packing
 
 from switchboard_mcp.mail.messages import Draft, Receipt
 from switchboard_mcp.mail.store.migration import migrate
 from switchboard_mcp.mail.store.store import MessageStore
-from switchboard_mcp.mail.store.store import MessageStore as FileStore
 from switchboard_mcp.mail.store.surface.surface import FileSurface
 from tests import kills
 from tests.databases import Targets
 
 AGENTS = ("lead", "coder")
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "mail" / "files.json"
 
 
-async def make_old_tree(folder: Path) -> tuple[dict[str, tuple[str, str]], dict[str, Receipt]]:
-    """Write mail of every kind with the file store; returns places and payloads by id, and the latest receipts."""
-    async with await FileStore.open(str(folder), watch=False) as store:
-        for name in AGENTS:
-            await store.register(name)
-        await store.update(lambda state: state.setdefault("agents", {}).update(coder={"name": "coder"}))
+class OldTree(msgspec.Struct):
+    """Files by path, and what they hold."""
 
-        async def send(payload: str, **fields: Any) -> str:
-            draft = Draft(action="delegate_task", payload=payload, **fields)
-            return (await store.send(draft, sender="lead", recipient="coder")).id
-
-        for outcome in ("done", "failed", "rejected"):
-            await send(f"is {outcome}", idempotency_key=outcome)
-            (claimed,) = await store.claim("coder")
-            await store.ack(
-                "coder",
-                claimed.message.id,
-                fence=claimed.fence,
-                outcome=outcome,
-                summary=f"It was {outcome}",
-                result="the result" if outcome == "done" else None,
-            )
-        recalled = await send("is recalled")
-        await store.withdraw("coder", recalled, outcome="recalled", sender="lead")
-        await store.run(_pack)
-        await send("is claimed")
-        await store.claim("coder", lease_s=3_600)
-        returned = await send("was released")
-        (claimed,) = await store.claim("coder")
-        await store.release("coder", returned, fence=claimed.fence)
-        await send("waits", priority="urgent", idempotency_key="again", ack_by="2099-01-01T00:00:00Z")
-        _drop(folder, "msg_dropped.json", "was dropped")
-        _drop(folder, "msg_bad.json", "is refused", action="sing")
-        with pytest.MonkeyPatch.context() as patch:
-            # Without the second in which a file may still be completed.
-            patch.setattr("switchboard_mcp.mail.store.dropped_files.SETTLE_S", 0.0)
-            await store.deliver()
-        places: dict[str, tuple[str, str]] = {}
-        for agent in AGENTS:
-            for message in await store.search(
-                agent, places=("inbox", "claimed", "archive", "deadletter"), limit=99
-            ):
-                places[message.message.id] = (message.place, message.message.payload)
-        receipts = {item.in_reply_to: item for name in AGENTS for item in await store.receipts(name)}
-    _drop(folder, "msg_later.json", "is imported later")
-    return places, receipts
+    files: dict[str, str]
+    places: dict[str, tuple[str, str]]
+    receipts: dict[str, Receipt]
 
 
-def _pack(tx: FileTransaction) -> None:
-    """Pack what was settled, as an hour later."""
-    for place in ("archive", "outbox"):
-        for agent in AGENTS:
-            if tx.has(place, agent):
-                packing.pack(tx, place, agent, after_s=-60)
+def make_old_tree(folder: Path) -> tuple[dict[str, tuple[str, str]], dict[str, Receipt]]:
+    """Write mail of every kind as the file store left it; returns places and payloads by id, and the latest receipts.
 
-
-def _drop(folder: Path, name: str, payload: str, action: str = "delegate_task") -> None:
-    path = folder / ".switchboard/inbox/coder" / name
-    path.write_text(
-        f'{{"sender": "lead", "recipient": "coder", "action": "{action}", "payload": "{payload}"}}'
-    )
-    os.utime(path, (1, os.stat(path).st_mtime - 60))
+    The fixture was written by the file store: settled messages are packed, one is claimed until the year 2100, two
+    files were dropped, of which one was refused, and one was not imported yet.
+    """
+    tree = msgspec.json.decode(FIXTURE.read_bytes(), type=OldTree)
+    for name, text in tree.files.items():
+        path = folder / ".switchboard" / name
+        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (1, path.stat().st_mtime - 60))
+    return tree.places, tree.receipts
 
 
 async def check(
@@ -118,7 +75,7 @@ async def check(
 
 
 async def test_every_kind_of_message_is_read_with_its_receipts(tmp_path: Path, database_target: str) -> None:
-    places, receipts = await make_old_tree(tmp_path)
+    places, receipts = make_old_tree(tmp_path)
     assert {place for place, _ in places.values()} == {"inbox", "claimed", "archive", "deadletter"}
     assert {item.status for item in receipts.values()} == {
         "delivered",
@@ -139,7 +96,7 @@ async def kill_scenario(target: str, folder: str, report: Callable[[object], Non
 
 
 def _check_attempts(targets: Targets, tmp_path: Path, stride: int) -> int:
-    places, receipts = asyncio.run(make_old_tree(tmp_path / "old"))
+    places, receipts = make_old_tree(tmp_path / "old")
     work, attempts = tmp_path / "work", 0
     shutil.copytree(tmp_path / "old", work)
     scenario = "tests.unit.mail.store.test_migration:kill_scenario"

@@ -13,7 +13,7 @@ import pytest
 
 from switchboard_mcp.database.machine_clocks import MachineClocks
 from switchboard_mcp.errors import Failure, SwitchboardError, failure
-from switchboard_mcp.mail.messages import Delivery, Draft, FileAttachment, MailMessage, Priority
+from switchboard_mcp.mail.messages import Delivery, Draft, FileAttachment, MailMessage, Priority, SharedState
 from switchboard_mcp.mail.store import aging, state_documents
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.store.usage import MailQuotas
@@ -188,7 +188,7 @@ async def test_rejected_mail_is_a_dead_letter_and_withdrawn_mail_is_never_claime
 
 
 async def test_rules_change_and_refuse_messages_and_skip_answers(tmp_path: Path, targets: Targets) -> None:
-    def rule(message: MailMessage) -> MailMessage | Failure:
+    def rule(message: MailMessage, _: SharedState) -> MailMessage | Failure:
         if "bad" in message.payload:
             return failure("mail_forbidden", "Bad.")
         return msgspec.structs.replace(message, persona="You code.", recipient="somebody else")

@@ -16,6 +16,7 @@ from switchboard_mcp.mail.messages import MailMessage
 from switchboard_mcp.mail.terminal import terminal_registry
 from switchboard_mcp.mail.terminal.terminal_registry import ControlReply, TerminalEntry, TerminalLease
 from tests.cases import each_case
+from tests.unit.mail.office import KnownState
 
 NOBODY = 2**22 + 1  # beyond every process id
 
@@ -160,9 +161,7 @@ def message(action: str = "execute", *, verified: bool = True, sender: str = "le
     )
 
 
-def roles(folder: Path) -> None:
-    agents = {"lead": {"role": "lead"}, "bob": {"role": "tester"}}
-    (folder / "state.json").write_text(json.dumps({"agents": agents}))
+ROLES = KnownState({"agents": {"lead": {"role": "lead"}, "bob": {"role": "tester"}}})
 
 
 @each_case(
@@ -183,9 +182,8 @@ def roles(folder: Path) -> None:
 def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_overseer_may_type(
     folder: Path, allow: bool, sent: MailMessage, expected: str
 ) -> None:
-    roles(folder)
     terminal_registry.register(str(folder), "term", entry(allow_execute=allow))
-    answer = terminal_registry.delivery_rule(str(folder))(sent)
+    answer = terminal_registry.delivery_rule(str(folder))(sent, ROLES)
     if expected:
         assert isinstance(answer, Failure)
         assert answer.code == "mail_forbidden"
@@ -200,12 +198,11 @@ def test_execute_is_refused_before_it_is_accepted_unless_a_verified_lead_or_the_
 def test_one_rule_decides_over_execute_for_every_recipient_and_names_the_command_that_would_allow_it(
     folder: Path, terminal: str, verified: bool, sender: str
 ) -> None:
-    roles(folder)
     if terminal != "none":
         pid = NOBODY if terminal == "ended" else os.getpid()
         terminal_registry.register(str(folder), "term", entry(pid, allow_execute=terminal != "closed"))
     sent = message(verified=verified, sender=sender)
-    answer = terminal_registry.delivery_rule(str(folder))(sent)
+    answer = terminal_registry.delivery_rule(str(folder))(sent, ROLES)
     if terminal == "open" and verified and sender in ("lead", "overseer"):
         assert answer is sent
         return
@@ -223,34 +220,10 @@ def test_an_agent_attached_to_another_terminal_is_typed_for_until_it_registers_a
     folder: Path, attached: bool
 ) -> None:
     agents = {"lead": {"role": "lead"}, "term": {"bridge": attached}}
-    (folder / "state.json").write_text(json.dumps({"agents": agents}))
     terminal_registry.register(str(folder), "term", entry(allow_execute=True, of="other"))
     sent = message()
-    answer = terminal_registry.delivery_rule(str(folder))(sent)
+    answer = terminal_registry.delivery_rule(str(folder))(sent, KnownState({"agents": agents}))
     assert answer is sent if attached else isinstance(answer, Failure)
-
-
-@each_case(
-    ("bridge", "sender", "verified", "expected"),
-    [
-        (True, "lead", True, ""),
-        (True, "lead", False, "Only verified senders"),
-        (True, "bob", True, "'bob' is tester"),
-        (True, "overseer", True, "on another machine"),
-        (False, "lead", True, "'term' is not a running terminal"),
-    ],
-    folder=new_folder,
-)
-def test_execute_to_another_machine_is_checked_here_as_far_as_this_machine_knows(
-    folder: Path, bridge: bool, sender: str, verified: bool, expected: str
-) -> None:
-    agents = {"lead": {"role": "lead"}, "bob": {"role": "tester"}, "term": {"bridge": bridge}}
-    (folder / "state.json").write_text(json.dumps({"agents": agents}))
-    (folder / "elsewhere").mkdir()
-    (folder / "elsewhere" / "term").write_text('{"node": "4ee06bf53968"}')
-    sent = message(verified=verified, sender=sender)
-    answer = terminal_registry.delivery_rule(str(folder))(sent)
-    assert expected in answer.message if isinstance(answer, Failure) else not expected
 
 
 def test_a_terminal_is_found_by_its_process_and_by_any_process_in_it(folder: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from switchboard_mcp.mail.messages import Receipt
-from switchboard_mcp.mail.store import sending
-from switchboard_mcp.mail.store.delivery_rules import load_rules
+from switchboard_mcp.config.sections import MailSettings
+from switchboard_mcp.mail.messages import Delivery, Receipt
+from switchboard_mcp.mail.store.opening import open_mail
 from switchboard_mcp.mail.store.store import MessageStore
 from switchboard_mcp.mail.workflows import engine
 from tests.unit.mail.office import office
@@ -21,8 +21,11 @@ from tests.unit.mail.office import office
 class Village:
     """A lead at a shell; an author and a reviewer with nothing but files."""
 
-    def __init__(self, store: MessageStore, workspace: Path) -> None:
+    def __init__(
+        self, store: MessageStore, workspace: Path, deliveries: list[Delivery] | None = None
+    ) -> None:
         self.store, self.workspace = store, workspace
+        self.deliveries = deliveries if deliveries is not None else []
         self.count = 0
 
     async def start(self) -> str:
@@ -44,7 +47,7 @@ class Village:
     async def say(self, sender: str, metadata: dict[str, Any], action: str = "submit_result") -> Receipt:
         """Return the receipt of a message."""
         id = self.drop(sender, metadata, action)
-        await self.store.deliver("lead")
+        await self.store.import_files()
         (receipt,) = await self.store.receipts(sender, ids=[id])
         return receipt
 
@@ -54,12 +57,14 @@ class Village:
 
 @pytest.fixture
 async def village(workspace: Path) -> AsyncIterator[Village]:
-    async with await MessageStore.open(
-        str(workspace), rules=load_rules(str(workspace)), watch=False
+    deliveries: list[Delivery] = []
+    async with await open_mail(
+        str(workspace), MailSettings(), watch=False, report=deliveries.append
     ) as store:
         for name in ("lead", "ada", "bob"):
             await store.register(name)
-        yield Village(store, workspace)
+        await store.import_files()
+        yield Village(store, workspace, deliveries)
 
 
 async def test_a_whole_review_is_led_by_files(village: Village) -> None:
@@ -116,27 +121,6 @@ async def test_a_phase_is_left_out_by_a_message_for_a_reason(village: Village) -
     assert (step.how, step.by, step.reason) == ("skipped", "lead", "two lines")
 
 
-async def test_a_message_that_is_delivered_again_after_a_crash_takes_no_second_step(
-    village: Village, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    id = await village.start()
-    village.write(id, "request-1")
-
-    def die(self: object) -> None:
-        raise OSError(5, "killed")
-
-    message = village.drop("ada", {"workflow": id, "completes": "submit"})
-    with monkeypatch.context() as dying:
-        dying.setattr(sending.OutgoingMessage, "write", die)
-        assert await village.store.deliver("lead") == []
-    for _ in range(2):
-        await village.store.deliver("lead")
-    (receipt,) = await village.store.receipts("ada", ids=[message])
-    assert receipt.status == "delivered"
-    (step,) = (await village.run(id)).steps
-    assert step.via == f"{message} to lead"
-
-
 @pytest.mark.parametrize("metadata", [{}, {"completes": "submit"}])
 async def test_the_id_of_a_message_that_ended_a_phase_opens_no_other_way(
     village: Village, metadata: dict[str, Any]
@@ -144,11 +128,13 @@ async def test_the_id_of_a_message_that_ended_a_phase_opens_no_other_way(
     id = await village.start()
     village.write(id, "request-1")
     message = village.drop("ada", {"workflow": id, "completes": "submit"})
-    await village.store.deliver("lead")
+    await village.store.import_files()
     more = {"id": message, "sender": "ada", "recipient": "bob", "action": "delegate_task", "payload": "x"}
     file = village.workspace / ".switchboard" / "inbox" / "bob" / f"{message}.json"
     file.write_text(json.dumps({**more, "metadata": {"workflow": id, **metadata}}))
-    (result,) = await village.store.deliver("bob")
+    village.deliveries.clear()
+    await village.store.import_files()
+    (result,) = village.deliveries
     assert result.problem is not None
     assert result.problem.code == "mail_workflow_refused"
 

@@ -6,7 +6,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from switchboard_mcp.mail.store.index.inbox_index import database_errors
 
 from switchboard_mcp.observability.call_record import CallRecord
 from switchboard_mcp.redaction.redactor import Redactor
@@ -19,6 +18,7 @@ from switchboard_mcp.server.dashboard.history import (
     HistoryFile,
     HistoryRecorder,
     HistoryRow,
+    database_errors,
 )
 
 NOW = 1_800_000_000

@@ -34,7 +34,9 @@ class MailFolders:
 
     def make(self, agent: str = "") -> None:
         """Create the folders of an agent, or those of all."""
-        for place in (*AGENT_FOLDERS, TEMPORARY, "locks") if not agent else ("inbox", "outbox", "archive"):
+        for place in (
+            (*AGENT_FOLDERS, "reviews", TEMPORARY, "locks") if not agent else ("inbox", "outbox", "archive")
+        ):
             os.makedirs(self.folder(place, agent), 0o700, exist_ok=True)
 
     def names(self, place: str, agent: str) -> list[str]:
