@@ -22,7 +22,7 @@ pytestmark = needs_redis
 def test_tail_follows_a_stream_while_it_grows(redis: RedisServer, tmp_path: Path) -> None:
     machine = Machine(tmp_path / "one", redis.url)
     machine.run("mail", "agents", "add", "ada")
-    command = [*SWITCHBOARD, "bus", "tail", "--stream", "events", "--follow", "--json"]
+    command = [*SWITCHBOARD, "bus", "tail", "--follow", "--json"]
     command += ["--workspace", str(machine.folder)]
     with (
         machine.relay(),

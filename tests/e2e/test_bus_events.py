@@ -63,7 +63,7 @@ def test_the_status_says_that_nothing_is_published_and_how_much_waits(
     assert machine.run("call", "kid", "echo", "message=hi").returncode == 0
     status = machine.run("bus", "status")
     assert status.returncode == 1
-    assert "no relay has run here yet: nothing is published" in status.stdout
+    assert "no publisher has run here yet: nothing is published" in status.stdout
     assert machine.ask("bus", "status")["events"]["waiting"] >= 2
 
 

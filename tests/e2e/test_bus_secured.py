@@ -223,6 +223,9 @@ async def test_a_right_that_is_missing_shows_as_refused_with_the_command_it_is_f
         running.cancel()
 
 
+EVENT = b'{"v":1,"id":"a","kind":"call","who":"between you and me"}'
+
+
 async def test_what_redis_refuses_to_take_is_not_told_with_the_words_of_an_event(
     guarded: RedisServer,
 ) -> None:
@@ -234,8 +237,8 @@ async def test_what_redis_refuses_to_take_is_not_told_with_the_words_of_an_event
         grant(guarded, *RIGHTS.split())
         prepare()
         wire = BusClient(BusSettings(url=guarded.url))
-        with pytest.raises(SwitchboardError, match=r"events|xadd|memory|XADD") as refused:
-            await wire.publish("events", [b'{"note": "between you and me"}'], 10)
+        with pytest.raises(SwitchboardError, match="Redis at") as refused:
+            await wire.publish("events", [EVENT], 10)
         assert refused.value.failure.code == code
         assert "between" not in str(refused.value)
         await wire.close()

@@ -57,7 +57,7 @@ decide what may run
 let agents talk
   mail COMMAND          messages between agents; `mail --help` lists the commands
   terminal NAME -- CMD  run a program in a terminal that other agents can send messages to
-  bus status|relay|…    mail between machines: check, relay, read or resend it
+  bus status|tail|…     events for other programs over Redis: check, read or publish them
 
 for your shell and editor
   completions SHELL     print completions for bash, zsh or fish
@@ -85,7 +85,7 @@ in a host's own config:
 """
 
 MAIL_OVERVIEW = """\
-Messages between agents, as files in .switchboard/: the same ones that hosts send with the mail tools.
+Messages between agents, in .switchboard/: the same ones that hosts send with the mail tools.
 
 usage: switchboard mail COMMAND [OPTIONS]
 
@@ -104,8 +104,10 @@ usage: switchboard mail COMMAND [OPTIONS]
   teams                 list the teams; `teams create TEAM MEMBER …`
   workflow              list the running workflows; `workflow start|complete|skip|stop`
   dead                  list dead letters, with the reason; `dead requeue ID` puts one back
-  verify                check that every accepted message is in exactly one place
-  repair                clean up what a crash left behind
+  verify                read every message, and compare its checksum and the counts
+  export                write all messages as lines of JSON
+  backup FILE           copy the database; `restore FILE` puts a copy in its place
+  salvage               read what can be read of a damaged database
   prune --older 30d     delete messages settled that long ago, with their receipts; --dry-run
   hook                  tell a host at the end of its turn what is unread (see docs/messaging.md)
 

@@ -166,7 +166,7 @@ MAIL_LONGEST_CALL_MS = 75_000
 
 
 class MailSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Mail between agents: mailboxes, teams and roles, stored as plain files in `.switchboard/`."""
+    """Mail between agents: mailboxes, teams and roles."""
 
     enabled: bool = False
     """Enable the mail tools."""
@@ -210,7 +210,7 @@ class BusTls(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
 
 
 class BusSettings(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Events for other programs, and mail between machines, over Redis Streams (or Valkey). Off without a URL."""
+    """Events for other programs, over Redis Streams (or Valkey). Off without a URL."""
 
     url: str = ""
     """`redis://HOST:PORT/DB` or `rediss://…`. SWITCHBOARD_BUS_URL in the environment takes precedence."""

@@ -31,7 +31,9 @@ def find(workspace: str, agent: str, limit: int) -> Unread:
     path = os.path.join(workspace, FOLDER, DATABASE_FILE)
     try:
         if not config.database and os.path.exists(path):
-            names = MailFolders(os.path.join(workspace, FOLDER)).names("inbox", agent)
+            folders = MailFolders(os.path.join(workspace, FOLDER))
+            folders.collect_misplaced()
+            names = folders.names("inbox", agent)
             engine = SqliteEngine(path, [MAIL], machine_clocks())
             try:
                 tx = engine.reader()

@@ -76,7 +76,7 @@ async def _requeue(invocation: Invocation, mailbox: Mailbox, ids: Sequence[str])
     for dead in chosen:
         await mailbox.store.requeue(dead.agent, dead.id)
     if invocation.as_json:
-        invocation.console.out.json({"requeued": [dead.id for dead in chosen]})
+        invocation.console.out.json({"requeued": [dead.id for dead in chosen], "refused": []})
     else:
         invocation.console.out.line(f"{plural(len(chosen), 'message')} put back.", "green")
     return 0

@@ -33,11 +33,10 @@ def run_verify(invocation: Invocation) -> int:
         if invocation.as_json:
             out.json({"messages": verdict.messages, "problems": verdict.problems, "sound": verdict.is_sound})
         else:
-            out.line(
-                f"{plural(verdict.messages, 'message')}: "
-                + ("all whole." if verdict.is_sound else "damaged."),
-                "green" if verdict.is_sound else "red",
-            )
+            whole = "Every accepted message is in exactly one place."
+            broken = "Something is damaged; `switchboard mail salvage` saves what can be read."
+            out.line(whole if verdict.is_sound else broken, "green" if verdict.is_sound else "red")
+            out.line(plural(verdict.messages, "message"), "dim")
             for problem in verdict.problems:
                 out.line(problem)
         return 0 if verdict.is_sound else 1

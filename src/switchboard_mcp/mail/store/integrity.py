@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 
@@ -17,6 +16,7 @@ from switchboard_mcp.mail.store import rows
 from switchboard_mcp.mail.store.mail_tables import MAIL, WORKSPACE
 
 PIECE = 1_000
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 # Tables that hold everything but indexes; the words are indexed again.
 TABLES = ("message", "body", "agent", "usage", "document", "attached")
 
@@ -134,8 +134,11 @@ def salvage(path: str, clocks: MachineClocks) -> Salvaged:
 def restore(source: str, path: str, clocks: MachineClocks) -> str:
     """Put a backup in the place of the database; returns where that was moved. No process may have it open."""
     new = f"{path}.restored"
-    shutil.copyfile(source, new)
-    os.chmod(new, 0o600)
+    with open(source, "rb") as backup, open(os.open(new, _NEW, 0o600), "wb") as copy:
+        while part := backup.read(1 << 20):
+            copy.write(part)
+        copy.flush()
+        os.fsync(copy.fileno())
     engine = SqliteEngine(new, [MAIL], clocks)
     engine.open()  # Refuses what is no database of mail, or one of a newer version.
     engine.close_writer()

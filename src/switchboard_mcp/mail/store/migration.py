@@ -82,7 +82,8 @@ class OldTree:
 
     def __init__(self, path: str, *, is_moved: bool = False) -> None:
         self._root = os.path.join(path, OLD) if is_moved else path
-        self._key = _read(os.path.join(path, KEY)).strip()[:64]
+        # A key that came with a checkout can be read by others, and signs nothing.
+        self._key = _read(os.path.join(path, KEY)).strip()[:64] if _is_own(os.path.join(path, KEY)) else b""
 
     def agents(self, place: str) -> list[str]:
         """List the agents with a folder in a place."""
@@ -94,7 +95,9 @@ class OldTree:
             for agent in self.agents(place):
                 for name, data, changed in self._files(place, agent):
                     entry = parse(place, name)
-                    message = signing.verify(self._key, entry.stem, agent, data) if entry else None
+                    message = (
+                        signing.verify(self._key, entry.stem, agent, data) if entry and self._key else None
+                    )
                     if entry is not None and message is not None:
                         yield _OldMessage(entry, message, int(changed * 1_000))
 
@@ -114,7 +117,7 @@ class OldTree:
         names = []
         for name, data, _ in self._files("inbox", agent):
             entry = parse("inbox", name)
-            if entry is None or signing.verify(self._key, entry.stem, agent, data) is None:
+            if entry is None or not self._key or signing.verify(self._key, entry.stem, agent, data) is None:
                 names.append(name)
         return names
 
@@ -302,6 +305,14 @@ def _return_dropped(path: str) -> int:
             put_back(new, lease, name)
             count += 1
     return count
+
+
+def _is_own(path: str) -> bool:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return info.st_uid == os.geteuid() and not info.st_mode & 0o077
 
 
 def _list(path: str) -> list[str]:

@@ -8,6 +8,7 @@ This module is not aware of hosts, tools, terminals or workflows.
 from __future__ import annotations
 
 import os
+import stat
 from asyncio import AbstractEventLoop, Event, TimerHandle, create_task, gather, get_running_loop, timeout
 from asyncio import Task as AsyncTask
 from collections.abc import Callable, Collection, Sequence
@@ -121,6 +122,8 @@ class MessageStore:
         """
         path = _make_folder(workspace)
         clocks_used = clocks or machine_clocks()
+        if not database:
+            _require_own_file(os.path.join(path, DATABASE_FILE))
         target = database or os.path.join(path, DATABASE_FILE)
         try:
             opened = await Database.open(target, [MAIL], clocks=clocks)
@@ -552,6 +555,18 @@ def _make_folder(workspace: str) -> str:
     except OSError as problem:
         raise refused("mail_not_stored", f"{path} cannot be created: {problem.strerror}.") from None
     return path
+
+
+def _require_own_file(path: str) -> None:
+    """Raise `mail_unsafe` for a database that came with a checkout: what it says of senders proves nothing."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o077:
+        return
+    hint = f"Remove it, or if it is yours: chmod 600 {path}"
+    raise refused("mail_unsafe", f"{path} was not made by your Switchboard: others may read it.", hint=hint)
 
 
 def _change_of(topic: str) -> MailboxChange:

@@ -42,6 +42,7 @@ def make_old_tree(folder: Path) -> tuple[dict[str, tuple[str, str]], dict[str, R
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.write_text(text)
         os.utime(path, (1, path.stat().st_mtime - 60))
+    (folder / ".switchboard" / "seal.key").chmod(0o600)
     return tree.places, tree.receipts
 
 

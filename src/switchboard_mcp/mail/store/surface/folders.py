@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from switchboard_mcp.config.agent_names import is_agent_name
+from switchboard_mcp.config.agent_names import agent_name, is_agent_name
 from switchboard_mcp.mail.store.filenames import MESSAGE_ID, ORDER_DIGITS
 
 _NAME = re.compile(rf"msg_(\d{{{ORDER_DIGITS}}})_([A-Za-z0-9_-]{{1,110}})\.json")
@@ -15,6 +15,8 @@ _SETTLED = re.compile(r"msg_\d{16}_[A-Za-z0-9_-]{1,110}\.\d{16}\.[a-z]+\.json")
 AGENT_FOLDERS = ("inbox", "claimed", "archive", "deadletter", "outbox")
 TEMPORARY = "tmp"
 TAKEN = ".taken."
+# Files that are in no agent's folder.
+UNADDRESSED = "unaddressed"
 # Files that a folder of receipts or of settled messages shows.
 SHOWN = 100
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,6 +51,32 @@ class MailFolders:
             return os.listdir(path)
         except OSError:
             return []
+
+    def collect_misplaced(self) -> None:
+        """Move what was dropped under a name as people write it, such as `inbox/Coder 1/`, to the inbox of the agent.
+
+        A name that stands for no agent belongs to `unaddressed`, where each file is refused.
+        """
+        for name in self.names("inbox", ""):
+            if is_agent_name(name) or name.startswith("."):
+                continue
+            path = self.folder("inbox", name)
+            is_folder = os.path.isdir(path) and not os.path.islink(path)
+            agent = (agent_name(name) if is_folder else None) or UNADDRESSED
+            self.make(agent)
+            files = os.listdir(path) if is_folder else [name]
+            source = path if is_folder else self.folder("inbox")
+            for file in files:
+                kept = f"{name}.{file}"[-200:] if agent == UNADDRESSED and is_folder else file
+                put_back(source, file, kept, self.folder("inbox", agent))
+                if agent == UNADDRESSED:
+                    # Refused at once: its content does not matter.
+                    _make_old(os.path.join(self.folder("inbox", agent), kept))
+            if is_folder:
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass  # A new file, or one that cannot be moved.
 
     def agents(self) -> list[str]:
         """List the names of agents that have a folder."""
@@ -131,10 +159,11 @@ class MailFolders:
                 self.remove(place, agent, name)
 
 
-def put_back(folder: str, name: str, original: str) -> None:
-    """Give a file in a folder another name, never over another file."""
-    target = os.path.join(folder, original or f"{os.urandom(8).hex()}.json")
-    for path in (target, os.path.join(folder, f"{os.urandom(8).hex()}.json")):
+def put_back(folder: str, name: str, original: str, into: str = "") -> None:
+    """Give a file another name, in this folder or another one, never over another file."""
+    into = into or folder
+    target = os.path.join(into, original or f"{os.urandom(8).hex()}.json")
+    for path in (target, os.path.join(into, f"{os.urandom(8).hex()}.json")):
         try:
             os.link(os.path.join(folder, name), path, follow_symlinks=False)
         except FileExistsError:
@@ -158,6 +187,13 @@ def settled_name(shown: str, fence: int, outcome: str) -> str:
     'msg_0000000000000007_ab.0000000000000009.done.json'
     """
     return f"{shown.removesuffix('.json')}.{fence:0{ORDER_DIGITS}d}.{outcome}.json"
+
+
+def _make_old(path: str) -> None:
+    try:
+        os.utime(path, (0, 0), follow_symlinks=False)
+    except OSError:
+        pass  # It is gone.
 
 
 def _changed(folder: str, name: str) -> float:

@@ -194,6 +194,7 @@ class FileSurface:
     async def pass_all(self, only: Collection[str] | None = None) -> None:
         """Make the folders of all agents, or of some, equal to the database."""
         async with self._pass:
+            await self._run(self._folders.collect_misplaced)
             names = set(await self._run(self._folders.agents))
             registered = set(await self._store.agents())
             for agent in names - registered:
