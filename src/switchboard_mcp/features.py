@@ -48,7 +48,10 @@ def open_mail(workspace: Workspace, log: Log, start_task: StartTask) -> MailServ
     from switchboard_mcp.mail.server import MailServer
 
     config = workspace.config
-    return MailServer(workspace.folder, config.mail, log, start_task, config.http.tokens, config.database)
+    server = MailServer(workspace.folder, config.mail, log, start_task, config.http.tokens, config.database)
+    if os.path.isdir(os.path.join(workspace.folder, ".switchboard", "inbox")):
+        start_task(server.serve_files())
+    return server
 
 
 def open_programs(workspace: Workspace, context: ChildContext) -> ProgramServer | None:

@@ -115,7 +115,12 @@ def test_a_task_goes_there_and_its_result_comes_back(shell: Shell) -> None:
     (result,) = shell.ask("inbox", "--as", "lead")["messages"]
     assert (result["message"]["payload"], result["message"]["replyTo"]) == ("It is in src", id)
     assert "Every accepted message is in exactly one place." in shell.say("verify")
-    assert shell.ask("repair") == {"repaired": [], "mended": []}
+    backup = str(shell.workspace / "mail.backup")
+    shell.say("backup", backup)
+    assert "moved" in str(shell.ask("restore", backup))
+    assert shell.ask("salvage")["lost"] == []
+    lines = shell.say("export").splitlines()
+    assert len(lines) == 2
 
 
 def test_what_to_send_comes_from_words_stdin_or_a_file(shell: Shell, workspace: Path) -> None:

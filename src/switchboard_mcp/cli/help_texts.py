@@ -106,7 +106,8 @@ usage: switchboard mail COMMAND [OPTIONS]
   dead                  list dead letters, with the reason; `dead requeue ID` puts one back
   verify                read every message, and compare its checksum and the counts
   export                write all messages as lines of JSON
-  backup FILE           copy the database; `restore FILE` puts a copy in its place
+  backup FILE           copy the database
+  restore FILE          put a copy in the place of the database
   salvage               read what can be read of a damaged database
   prune --older 30d     delete messages settled that long ago, with their receipts; --dry-run
   hook                  tell a host at the end of its turn what is unread (see docs/messaging.md)

@@ -120,6 +120,13 @@ class MailServer:
                 self._maintenance = self.start_task(self._maintain())
             return self._store
 
+    async def serve_files(self) -> None:
+        """Open the store at the start, for agents that only have files."""
+        try:
+            await self.store()
+        except SwitchboardError as problem:
+            self._log.warning("mail.away", problem=problem.failure.message)
+
     def watch_mailboxes(self) -> None:
         """Watch the mailboxes of the sessions that are subscribed to resources, or woken by events."""
         agents = {

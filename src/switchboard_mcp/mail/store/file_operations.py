@@ -6,15 +6,12 @@ meaning of their errors; not aware of what the files contain.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
-import re
 import stat
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from msgspec import Struct
@@ -25,30 +22,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
-_NO_REPLACE = 1
-_UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY})
-# A folder that cannot be written: a snapshot, a read-only mount, another user's.
-READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 # These concern the process, not the file it was about to open.
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # A lock is held for a few renames only; a stopped holder must not block the others forever.
 LOCK_TIMEOUT_S = 30.0
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_renameat2 = getattr(_libc, "renameat2", None)
-
-
-def _load_syncfs() -> Callable[[int], int] | None:
-    """Return `syncfs` if the kernel reports write errors from it (Linux 5.8 and later)."""
-    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    reports_errors = (
-        sys.platform == "linux" and release is not None and (int(release[1]), int(release[2])) >= (5, 8)
-    )
-    syncfs: Callable[[int], int] | None = getattr(_libc, "syncfs", None) if reports_errors else None
-    return syncfs
-
-
-_syncfs = _load_syncfs()
 
 
 class RejectedFile(Struct, frozen=True):
@@ -56,9 +33,6 @@ class RejectedFile(Struct, frozen=True):
 
     reason: str
     gone: bool = False
-
-
-LINKED = RejectedFile("it is a hard link to a file with other names")
 
 
 class FileContent(Struct, frozen=True):
@@ -113,46 +87,9 @@ def create(folder: int, name: str, data: bytes) -> int:
     return descriptor
 
 
-def create_locked(folder: int, name: str, path: str) -> int:
-    """Create an empty file that is locked before it has a name; returns its descriptor.
-
-    If there are no files without a name, other processes can see it for a moment before it is locked.
-    """
-    if unnamed := getattr(os, "O_TMPFILE", 0):
-        try:
-            descriptor = os.open(".", os.O_RDWR | unnamed | os.O_CLOEXEC, 0o600, dir_fd=folder)
-            return _lock_new(descriptor, path, lambda: _give_name(descriptor, folder, name))
-        except OSError:
-            pass  # Not every file system has them, and not every container has /proc.
-    return _lock_new(create(folder, name, b""), path)
-
-
-def _give_name(descriptor: int, folder: int, name: str) -> None:
-    os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=folder)
-
-
-def _lock_new(descriptor: int, path: str, then: Callable[[], None] = lambda: None) -> int:
-    try:
-        if not _acquire(descriptor, path, 0):
-            raise refused("mail_not_stored", f"A file in {path} is locked.")
-        then()
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def sync(descriptor: int) -> None:
     """Sync a file's content or a folder's entries to disk."""
     os.fsync(descriptor)
-
-
-def sync_data(descriptor: int) -> None:
-    """Sync a file's content to disk, with its size."""
-    if sys.platform == "linux":
-        os.fdatasync(descriptor)
-    else:
-        os.fsync(descriptor)
 
 
 def append(descriptor: int, data: bytes) -> None:
@@ -162,86 +99,9 @@ def append(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def can_sync_all() -> bool:
-    """Return True if `sync_all` is available."""
-    return _syncfs is not None
-
-
-def sync_all(descriptor: int) -> bool:
-    """Sync the whole file system of this file; returns False if `syncfs` is not available."""
-    if _syncfs is None:
-        return False
-    if _syncfs(descriptor) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in _UNKNOWN_CALL:
-        return False
-    raise OSError(code, os.strerror(code))
-
-
-def dirty_kb() -> int:
-    """Return how much data of all programs waits to be written; a huge number if unknown."""
-    try:
-        with open("/proc/meminfo", "rb") as file:
-            values = re.findall(rb"^(?:Dirty|Writeback): +(\d+) kB", file.read(), re.MULTILINE)
-    except OSError:
-        return sys.maxsize
-    return sum(map(int, values))
-
-
-def move(folder: int, name: str, target_folder: int, target: str) -> None:
-    """Rename a file. Raises FileExistsError if the target exists."""
-    if _renameat2 is not None:
-        done = _renameat2(folder, os.fsencode(name), target_folder, os.fsencode(target), _NO_REPLACE)
-        if done == 0:
-            return
-        code = ctypes.get_errno()
-        if code not in _UNKNOWN_CALL:
-            raise OSError(code, os.strerror(code), name)
-    # Two steps: a crash in between leaves two names for one file, which `repair` recognizes.
-    link(folder, name, target_folder, target)
-    remove(folder, name)
-
-
-def link(folder: int, name: str, target_folder: int, target: str) -> None:
-    """Create a second name for a file."""
-    os.link(name, target, src_dir_fd=folder, dst_dir_fd=target_folder, follow_symlinks=False)
-
-
 def replace(folder: int, name: str, target_folder: int, target: str) -> None:
     """Rename a file, replacing the target."""
     os.rename(name, target, src_dir_fd=folder, dst_dir_fd=target_folder)
-
-
-def remove(folder: int, name: str) -> None:
-    """Remove a file name."""
-    os.unlink(name, dir_fd=folder)
-
-
-def exists(folder: int, name: str) -> bool:
-    """Return True if the name exists."""
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def mtime(folder: int, name: str) -> float | None:
-    """Return when a file was last modified or renamed, in seconds; None if it is gone."""
-    try:
-        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return max(info.st_mtime, info.st_ctime)
-
-
-def size(folder: int, name: str) -> int:
-    """Return the size of a file in bytes; 0 if it is gone."""
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
-    except FileNotFoundError:
-        return 0
 
 
 def inode(folder: int, name: str) -> int:
@@ -258,62 +118,6 @@ def links(folder: int, name: str) -> int:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_nlink
     except FileNotFoundError:
         return 0
-
-
-def state(folder: int, name: str) -> tuple[int, ...]:
-    """Return what changes with a file; empty if there is none."""
-    try:
-        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return ()
-    return info.st_ino, info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, info.st_ctime_ns
-
-
-def is_removed(descriptor: int) -> bool:
-    """Return True if an open file has no name any more."""
-    return os.fstat(descriptor).st_nlink == 0
-
-
-def is_file(folder: int, name: str, descriptor: int) -> bool:
-    """Return True if this name still is the open file."""
-    try:
-        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def is_same(folder: int, other: int) -> bool:
-    """Return True if both descriptors are the same folder."""
-    return os.path.samestat(os.fstat(folder), os.fstat(other))
-
-
-def names(folder: int) -> list[str]:
-    """List the names in a folder, unordered."""
-    return os.listdir(folder)
-
-
-def each_name(folder: int) -> Iterator[str]:
-    """Yield the names in a folder, unordered, without a list of all."""
-    return (name for name, _ in each_entry(folder))
-
-
-def each_entry(folder: int) -> Iterator[tuple[str, int]]:
-    """Yield the names in a folder with their inodes, unordered, also after the descriptor was closed."""
-    # Opened again: whoever else lists the folder by the same descriptor would begin from the start.
-    own = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        iterator = os.scandir(own)
-    finally:
-        os.close(own)
-    with iterator:
-        for entry in iterator:
-            yield entry.name, entry.inode()
-
-
-def entries(folder: int) -> list[tuple[str, int]]:
-    """List the names in a folder with their inodes, unordered."""
-    with os.scandir(folder) as iterator:
-        return [(entry.name, entry.inode()) for entry in iterator]
 
 
 def read(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
@@ -371,15 +175,6 @@ def _rejection(info: os.stat_result, limit: int) -> RejectedFile | None:
 
 def _too_large(limit: int) -> RejectedFile:
     return RejectedFile(f"it is larger than {limit} bytes")
-
-
-def read_unshared(folder: int, name: str, limit: int) -> FileContent | RejectedFile:
-    """Like `read`, but reject a file with several names: only a signature shows that such a file is ours.
-
-    A snapshot made with hard links gives every file a second name. So may a program that links to a file elsewhere.
-    """
-    content = read(folder, name, limit)
-    return content if isinstance(content, RejectedFile) or content.links == 1 else LINKED
 
 
 @contextmanager
