@@ -270,9 +270,6 @@ KINDS: dict[str, FailureKind] = {
     ),
     "ask_declined": FailureKind(False, "The user declined. Do not try it another way."),
     "wrap_refused": FailureKind(False, "Fix the named problem, then try again."),
-    "mail_agent_elsewhere": FailureKind(
-        False, "Claim and acknowledge it on that machine. From here, messages can only be sent."
-    ),
     "bus_unreachable": FailureKind(
         True, "Local mail keeps working. Check that Redis runs and that bus.url is correct."
     ),
