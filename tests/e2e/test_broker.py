@@ -694,7 +694,9 @@ def test_the_sessions_of_a_broker_share_one_mail_store_and_are_agents_of_their_o
     mail(second, "register_chat_agent", name="bob")
     taken = second.call("mail_suite", "register_chat_agent", name="ann")
     assert taken["isError"], "a session cannot take the name of another"
-    state = json.loads((desk / ".switchboard" / "state.json").read_text())["agents"]
+    exported = desk / ".switchboard" / "state.json"
+    until(lambda: len(json.loads(exported.read_text()).get("agents", {})) == 2, "the state is exported")
+    state = json.loads(exported.read_text())["agents"]
     seen = [(state[name]["host"]["server"], state[name]["host"]["session"]) for name in ("ann", "bob")]
     assert seen == [(first.process.pid, "s1"), (second.process.pid, "s2")], (
         "hooks of the hosts find their agents"
