@@ -201,7 +201,9 @@ def test_the_start_reports_a_missing_extra_and_an_unknown_exporter(
 ) -> None:
     configure(workspace, {"telemetry": {"otel": True}})
     hiding = f"import sys; sys.modules[{hide!r}] = None; " if hide else "import sys; "
-    program = hiding + "sys.argv = ['switchboard']; from switchboard_mcp.__main__ import main; sys.exit(main())"
+    program = (
+        hiding + "sys.argv = ['switchboard']; from switchboard_mcp.__main__ import main; sys.exit(main())"
+    )
     ran = subprocess.run(
         [sys.executable, "-c", program],
         cwd=workspace,

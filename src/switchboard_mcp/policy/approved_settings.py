@@ -79,7 +79,7 @@ def _status(name: str, value: object, approvals: Approvals, child: str = "") -> 
     if approved is not None:
         state = "approved" if approved == digest else "changed"
     else:
-        state = "unset" if value in (UNAPPROVED_DEFAULTS.get(name), {}, []) else "not approved"
+        state = "unset" if value in (UNAPPROVED_DEFAULTS.get(name), {}, [], "") else "not approved"
     return SectionStatus(name=name, child=child, value=value, sha256=digest, state=state)
 
 
