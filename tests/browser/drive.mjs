@@ -7,7 +7,7 @@ const [profile, executablePath] = process.argv.slice(2);
 const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const context = await chromium.launchPersistentContext(profile, { executablePath, headless: true, args, viewport: { width: 1280, height: 860 } });
 const page = context.pages()[0] || (await context.newPage());
-page.setDefaultTimeout(Number(process.env.BROWSER_PATIENCE_MS || 180000));
+context.setDefaultTimeout(Number(process.env.BROWSER_PATIENCE_MS || 180000));
 const heard = [];
 for (const event of ["pageerror", "console"]) page.on(event, (what) => { if (event === "pageerror" || what.type() === "error") heard.push(String(event === "pageerror" ? what : what.text())); });
 page.on("dialog", (dialog) => { heard.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });

@@ -666,9 +666,7 @@ def test_after_a_restart_the_page_dims_what_is_old_asks_for_a_login_and_goes_on_
                 page.sees("The server has restarted")
                 assert page.run("return await page.locator('.list-row').count()") == 0
                 # The link, pasted into the tab that asks for it, leads on to the view that was there.
-                page.run(
-                    "await page.evaluate((link) => { location.href = link; }, args.link)", link=link_of(again)
-                )
+                page.run("await page.goto(args.link)", link=link_of(again))
                 page.sees("No calls yet")
                 assert page.run("return page.url()").endswith("/#calls")
                 page.run("await page.locator('main:not(.stale)').waitFor()")

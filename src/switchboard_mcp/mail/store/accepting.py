@@ -78,6 +78,10 @@ class OutgoingMessage:
         earlier = self._find_earlier(tx, key)
         if earlier is not None:
             return _sent(earlier, duplicate=True)
+        if self._enforce_quotas:
+            # Before the rules, which may change the state: the refusal of a dropped file is committed.
+            expected = len(rows.encode(message)) + attached_bytes(message)
+            require_room(tx, message.recipient, expected, self._policy.quotas)
         # A retry of an accepted message succeeds even if the rules have changed since.
         message = apply_rules(message, self._policy.rules, _StateOf(tx), is_answer=self._is_answer)
         order = self._order = rows.next_order(tx)
@@ -85,8 +89,6 @@ class OutgoingMessage:
             self.message.id = message.id = f"msg_{order:0{ORDER_DIGITS}d}_{self._tail}"
         body = rows.encode(message)
         size = len(body) + attached_bytes(message)
-        if self._enforce_quotas:
-            require_room(tx, message.recipient, size, self._policy.quotas)
         return _sent(self._insert(tx, message, body, size, key), duplicate=False)
 
     def _find_earlier(self, tx: Transaction, key: str | None) -> MessageRow | None:
@@ -110,7 +112,7 @@ class OutgoingMessage:
     def _insert(
         self, tx: Transaction, message: MailMessage, body: str, size: int, key: str | None
     ) -> MessageRow:
-        total, now = rows.checksum(body), rows.now_ms(tx)
+        total, now, thread = rows.checksum(body), rows.now_ms(tx), _thread_of(tx, message)
         tx.run(
             _INSERT,
             self._order,
@@ -120,7 +122,7 @@ class OutgoingMessage:
             RANKS[message.priority],
             now,
             key,
-            message.thread,
+            thread,
             rows.time_ms(message.ack_by) if message.ack_by else None,
             int(message.verified),
             int(self._by_file),
@@ -145,8 +147,18 @@ class OutgoingMessage:
             int(message.verified),
             size,
             total,
-            message.thread,
+            thread,
         )
+
+
+def _thread_of(tx: Transaction, message: MailMessage) -> str:
+    """Return the thread of a message. A reply that names none, as files of agents do, is in that of what it answers."""
+    if message.reply_to and message.thread == message.id:
+        for agent in (message.sender, message.recipient):
+            answered = rows.find(tx, agent, message.reply_to)
+            if answered is not None:
+                return answered.thread
+    return message.thread
 
 
 def insert_body(tx: Transaction, order: int, message: MailMessage, body: str) -> None:

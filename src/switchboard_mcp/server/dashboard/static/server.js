@@ -46,7 +46,8 @@ export class Problem extends Error {
 }
 
 export async function request(method, path, body, timeout) {
-  const options = { method, credentials: "same-origin", cache: "no-store", headers: { "X-Page-Key": pageKey() } };
+  const key = pageKey();
+  const options = { method, credentials: "same-origin", cache: "no-store", headers: { "X-Page-Key": key } };
   if (timeout) options.signal = AbortSignal.timeout(timeout);
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
@@ -60,7 +61,11 @@ export async function request(method, path, body, timeout) {
   }
   const data = await answer.json().catch(() => ({}));
   if (!answer.ok) {
-    if (answer.status === 401 && path !== "/api/login") emit("out");
+    if (answer.status === 401 && path !== "/api/login") {
+      // Another tab has logged in since: its key counts for this one too.
+      if (pageKey() !== key) return request(method, path, body, timeout);
+      emit("out");
+    }
     throw new Problem(answer.status, data.error || {});
   }
   return data;
