@@ -89,7 +89,10 @@ COMMANDS: dict[str, list[list[str]]] = {
     "mail workflow": [[], ["start", HOSTILE]],
     "mail dead": [[], ["requeue", HOSTILE]],
     "mail verify": [[]],
-    "mail repair": [[]],
+    "mail export": [[], ["--day", HOSTILE]],
+    "mail backup": [[HOSTILE]],
+    "mail restore": [[HOSTILE]],
+    "mail salvage": [["--workspace", HOSTILE]],
     "mail prune": [[], [HOSTILE]],
     "mail hook": [["--as", "ada"], ["--host", HOSTILE]],
 }

@@ -166,6 +166,10 @@ def _offline(invocation: Invocation, work: Callable[[str], T]) -> T:
         raise refused(
             "mail_not_stored", "The mail is on a PostgreSQL server.", hint="Use `pg_dump` and `pg_restore`."
         )
+    if not os.path.isdir(folder):
+        raise refused(
+            "mail_not_found", f"{folder} is not a folder.", hint="Name the workspace with --workspace."
+        )
     locks = os.path.join(folder, FOLDER, "locks")
     os.makedirs(locks, 0o700, exist_ok=True)
     lock = FileLock(os.path.join(locks, "files"))
