@@ -82,7 +82,9 @@ class Tracer:
         depth, outer = 0, frame.f_back
         while outer is not None:
             depth, outer = depth + 1, outer.f_back
-        self._current.append((depth, f"{frame.f_code.co_filename[len(PACKAGE) :]}:{frame.f_code.co_qualname}"))
+        self._current.append(
+            (depth, f"{frame.f_code.co_filename[len(PACKAGE) :]}:{frame.f_code.co_qualname}")
+        )
 
 
 def encode(method: str, params: dict[str, Any], number: int = 1) -> bytes:

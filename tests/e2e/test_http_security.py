@@ -489,7 +489,7 @@ def test_a_thousand_idle_connections_keep_nobody_out(web: Web) -> None:
 def test_a_client_that_does_not_read_is_cut_off_and_costs_nobody_anything(web: Web) -> None:
     process = psutil.Process(web.process.pid)
     before = process.memory_info().rss
-    message = modern("tools/call", call("blow", str(24 * MIB)), token=1)
+    message = modern("tools/call", call("blow", str(8 * MIB)), token=1)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect((web.host, web.port))
@@ -497,7 +497,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_costs_nobody_anything(web: W
         # The child does one thing after the other: when it answers this, it has said all.
         session = web.initialize()
         assert text_of(session.result("tools/call", call("echo", "next"))) == "next"
-        assert process.memory_info().rss - before < 16 * MIB
+        assert process.memory_info().rss - before < 6 * MIB
         connection.settimeout(PATIENCE_S)
         with suppress(ConnectionError):  # its end may come with or without an error
             while connection.recv(MIB):
@@ -509,11 +509,11 @@ def test_a_session_that_nobody_listens_to_keeps_little(web: Web) -> None:
     process = psutil.Process(web.process.pid)
     before = process.memory_info().rss
     session = web.initialize()
-    with session.open("tools/call", call("blow", str(24 * MIB), token=1)) as stream:
+    with session.open("tools/call", call("blow", str(8 * MIB), token=1)) as stream:
         first = stream.event()
         assert first is not None
     assert text_of(session.result("tools/call", call("echo", "next"), id=2)) == "next"
-    assert process.memory_info().rss - before < 16 * MIB
+    assert process.memory_info().rss - before < 6 * MIB
     with session.listen(first.id) as again:
         assert text_of(again.events()[-1].json["result"]) == "blown"
 
