@@ -1,8 +1,8 @@
 # Targets for people and CI. The first run of a target installs what it needs, in this folder only.
 
 PYTHON_BIN := .venv/bin/python
-# Many tests wait for processes, so one worker more than a small machine has cores is faster.
-WORKERS ?= 3
+# Many tests wait for processes, so more workers than a small machine has cores are faster.
+WORKERS ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak fuzz conformance check fmt bench schema docs site picture screenshot lock clean
