@@ -41,7 +41,7 @@ INITIALIZE = {
 }
 # A stdio server with one tool and no library, so that its own cost does not matter.
 CHILD = """
-import json, sys
+import json, os, sys
 tool = {"name": "echo", "description": "Echoes.", "inputSchema": {"type": "object"}}
 for line in iter(sys.stdin.buffer.readline, b""):
     message = json.loads(line)
@@ -56,7 +56,8 @@ for line in iter(sys.stdin.buffer.readline, b""):
         result = {"tools": [tool]}
     elif method == "tools/call":
         result = {"content": [{"type": "text", "text": "Echo: " + params["arguments"]["message"]}]}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+    # In one piece: an answer that arrives in two is read by more calls.
+    os.write(1, (json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}) + "\\n").encode())
 """
 
 
